@@ -1,0 +1,280 @@
+"""The base config, the paper's arms as deltas on it, and the checks made before any device work."""
+
+import difflib
+
+from ml_collections import ConfigDict
+
+from taorl_jax.errors import UserError
+from taorl_jax.models.model_config import ModelConfig
+
+
+class ConfigError(UserError, ValueError):
+    """A setting that can't work; the message names it and the way out."""
+
+
+def base_config() -> ConfigDict:
+    """Every setting with the paper's value where it has one; experiments override a handful."""
+    c = ConfigDict()
+    c.name = "taorl"  # of the run; names its directory when no --workdir is given
+    c.arm = "taorl"  # which arm of the paper this is: a key of ARMS
+    c.seed = 0  # of everything random in the run
+
+    c.policy = ConfigDict()
+    c.policy.checkpoint = ""  # folder of the initial policy, Hugging Face layout
+    c.policy.compute_dtype = "bfloat16"  # of matrix products; float32 on CPU
+    c.policy.cache_dtype = "bfloat16"  # of the KV cache
+
+    c.data = ConfigDict()
+    c.data.train = "tasks"  # "tasks" (procedural), or a JSONL file with problem and answer
+    c.data.heldout = "tasks"  # same; evaluated, never trained on
+    c.data.size = 100_000  # problems in the procedural training split
+
+    c.rollout = ConfigDict()
+    c.rollout.prompts = 256  # groups wanted for one step's update
+    c.rollout.samples = 16  # G: episodes of a prompt
+    c.rollout.refills = 2  # at most so many further draws when filters leave too few groups
+    c.rollout.temperature = 1.0  # T of the sampling distribution softmax(logits / T)
+    c.rollout.max_turns = 5  # policy segments in an episode
+    c.rollout.prompt_tokens = 4096  # longest prompt; longer ones are dropped and counted
+    c.rollout.turn_tokens = 4000  # most tokens that the policy writes in a turn
+    c.rollout.context_tokens = 8000  # prompt + all turns + observations
+    c.rollout.observation_chars = 512  # of a tool's output: its two ends are kept
+    c.rollout.observation_tokens = 256  # then cut to so many tokens
+    c.rollout.slots = 256  # episodes that decode at once
+    c.rollout.chunk = 32  # decode steps between two looks of the host
+    c.rollout.prefill_rows = 16  # prompts prefilled in one call
+    c.rollout.extend_rows = 32  # observations appended in one call
+    c.rollout.extend_tokens = 64  # tokens of each that one call appends
+    c.rollout.rerolls = 1  # of an episode whose snippet the sandbox could not run; then it is dropped
+
+    c.sandbox = ConfigDict()
+    c.sandbox.urls = ()  # of running services; empty: one is started and stopped with the command
+    c.sandbox.lanes = 0  # snippets at once in a service of ours; 0: one a core
+    c.sandbox.concurrency = 256  # requests in flight
+    c.sandbox.wall_s = 3.0  # seconds that a snippet may run
+    c.sandbox.memory_mb = 512  # MiB that a snippet may use
+    c.sandbox.patience_s = 120.0  # seconds an outage is waited out before the run stops
+    c.sandbox.max_failed_share = 0.02  # of a step's episodes dropped for the sandbox's faults; above: stop
+
+    c.filter = ConfigDict()
+    c.filter.criterion1 = True  # drop episodes whose tool calls all failed
+    c.filter.criterion2 = True  # drop groups that are all right or all wrong
+    c.filter.drop_void = True  # drop episodes with a turn of neither code nor answer (SimpleTIR)
+    c.filter.drop_overlong = True  # drop episodes that ran out of tokens
+    c.filter.min_group = 4  # fewest judged, not overlong episodes of a group that counts
+    c.filter.max_empty_steps = 5  # steps in a row without any group left, before the run stops
+
+    c.advantage = ConfigDict()
+    c.advantage.baseline = "kept"  # mean and std over "kept" or "all" judged episodes of the group
+
+    c.bonus = ConfigDict()
+    c.bonus.coefficient = 0.01  # a in A * (1 + a * gate * Z); 0: no bonus
+    c.bonus.top_share = 0.2  # q_H: share of an episode's post-tool tokens that the gate lets through
+
+    c.loss = ConfigDict()
+    c.loss.clip_low = 0.2  # lower clip of the ratio: 1 - clip_low
+    c.loss.clip_high = 0.28  # upper clip of the ratio: 1 + clip_high
+    c.loss.dual_clip = 3.0  # bound on the loss of tokens with a negative advantage
+
+    c.train = ConfigDict()
+    c.train.steps = 100  # rollout + update
+    c.train.minibatches = 2  # optimiser updates a step
+    c.train.micro_rows = 8  # rows of `context_tokens` in one forward and backward
+    c.train.learning_rate = 1e-6
+    c.train.warmup_steps = 0  # optimiser updates of linear warm-up
+    c.train.beta1 = 0.9
+    c.train.beta2 = 0.99
+    c.train.weight_decay = 0.01  # decoupled
+    c.train.grad_clip = 1.0  # global norm
+
+    c.eval = ConfigDict()
+    c.eval.every = 10  # steps; also before the first and after the last; 0: never
+    c.eval.problems = 64  # held-out problems, the first of the split
+    c.eval.samples = 8  # K
+    c.eval.temperature = 1.0  # 0: greedy
+
+    c.checkpoint = ConfigDict()
+    c.checkpoint.every = 10  # steps; also after the last
+    c.checkpoint.keep = 2  # newest kept
+
+    c.log = ConfigDict()
+    c.log.trajectories_every = 10  # steps between samples of episodes written to trajectories/
+    c.log.trajectories = 32  # episodes in such a sample
+
+    c.mesh = ConfigDict()
+    c.mesh.data = 1  # copies of the policy; batch rows are spread over data * fsdp
+    c.mesh.fsdp = 1  # parameters sharded over it
+    c.mesh.tensor = 1  # heads, MLP and vocabulary sharded over it
+    return c
+
+
+# What each arm changes (paper, baselines and ablations); everything else stays equal.
+ARMS = {
+    "taorl": {},
+    "tir": {
+        "filter.criterion1": False,
+        "filter.criterion2": False,
+        "filter.drop_void": False,
+        "bonus.coefficient": 0.0,
+    },
+    "simpletir": {"filter.criterion1": False, "bonus.coefficient": 0.0},
+    "no_filter": {"filter.criterion1": False, "filter.criterion2": False},
+    "no_bonus": {"bonus.coefficient": 0.0},
+    "criterion1_only": {"filter.criterion2": False},
+    "criterion2_only": {"filter.criterion1": False},
+}
+
+
+def apply_argument(config: ConfigDict, argument: str) -> ConfigDict:
+    """Applies what stands behind the colon of `--config file.py:arm=NAME`, and locks the config."""
+    if argument:
+        key, _, arm = argument.partition("=")
+        if key != "arm" or arm not in ARMS:
+            arms = ", ".join(ARMS)
+            raise ConfigError(f"--config ...:{argument} is not understood; write :arm= and one of {arms}")
+        config.arm = arm
+        with config.unlocked():
+            config.update_from_flattened_dict(ARMS[arm])
+    return config.lock()
+
+
+def flatten(config: ConfigDict) -> dict:
+    """Dotted name -> value."""
+    flat = {}
+    for key, value in config.items():
+        if isinstance(value, ConfigDict):
+            flat |= {f"{key}.{name}": inner for name, inner in flatten(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def arm_delta(config: ConfigDict) -> str:
+    """What the config's arm changes, for people."""
+    changes = ARMS[config.arm]
+    return ", ".join(f"{key}={value}" for key, value in changes.items()) or "nothing: the method itself"
+
+
+def nearest_key(name: str, config: ConfigDict) -> str:
+    """The existing dotted name that is most like `name`."""
+    keys = list(flatten(config))
+    by_leaf = [key for key in keys if key.split(".")[-1] == name.split(".")[-1]]
+    return (by_leaf or difflib.get_close_matches(name, keys, n=1, cutoff=0.0))[0]
+
+
+# Numbers that may not be 0; none may be negative.
+POSITIVE = (
+    "rollout.prompts",
+    "rollout.samples",
+    "rollout.temperature",
+    "rollout.max_turns",
+    "rollout.turn_tokens",
+    "rollout.slots",
+    "rollout.chunk",
+    "rollout.prefill_rows",
+    "rollout.extend_rows",
+    "rollout.extend_tokens",
+    "sandbox.concurrency",
+    "sandbox.wall_s",
+    "filter.max_empty_steps",
+    "train.minibatches",
+    "train.micro_rows",
+    "eval.problems",
+    "eval.samples",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "mesh.data",
+    "mesh.fsdp",
+    "mesh.tensor",
+)
+
+
+def _require(condition, message):
+    if not condition:
+        raise ConfigError(message)
+
+
+def _check_values(c: ConfigDict):
+    for name, value in flatten(c).items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            _require(value >= 0, f"{name}={value} is negative")
+    for name in POSITIVE:
+        value = flatten(c)[name]
+        _require(value > 0, f"{name}={value} must be positive")
+    for name in ("policy.compute_dtype", "policy.cache_dtype"):
+        value = flatten(c)[name]
+        _require(value in ("float32", "bfloat16"), f"{name}={value!r}; use 'float32' or 'bfloat16'")
+    _require(
+        c.advantage.baseline in ("kept", "all"),
+        f"advantage.baseline={c.advantage.baseline!r}; use 'kept' or 'all'",
+    )
+    _require(0 < c.bonus.top_share <= 1, f"bonus.top_share={c.bonus.top_share} must be in (0, 1]")
+    _require(c.loss.clip_low < 1, f"loss.clip_low={c.loss.clip_low} must be below 1")
+    _require(c.loss.dual_clip > 1, f"loss.dual_clip={c.loss.dual_clip} must be above 1")
+
+
+def validate(c: ConfigDict, model: ModelConfig, devices: int) -> dict:
+    """Checks sizes and budgets against each other, the model and the number of devices.
+
+    Returns:
+      Derived sizes, for printing and for the run directory.
+
+    Raises:
+      ConfigError: naming the setting, its value, and what would work.
+    """
+    _check_values(c)
+    r, data_rows = c.rollout, c.mesh.data * c.mesh.fsdp
+    _require(
+        r.prompt_tokens + 1 < r.context_tokens,
+        f"rollout.prompt_tokens={r.prompt_tokens} leaves no room in "
+        f"rollout.context_tokens={r.context_tokens}",
+    )
+    _require(
+        r.context_tokens <= model.max_positions,
+        f"rollout.context_tokens={r.context_tokens} tokens exceed the policy's max_position_embeddings="
+        f"{model.max_positions}",
+    )
+    used = data_rows * c.mesh.tensor
+    _require(
+        used <= devices,
+        f"mesh.data * mesh.fsdp * mesh.tensor = {used} devices, but jax sees {devices}",
+    )
+    for name, size, by, parts in (
+        ("rollout.prompts", r.prompts, "train.minibatches", c.train.minibatches),
+        ("rollout.slots", r.slots, "mesh.data * mesh.fsdp", data_rows),
+        ("rollout.prefill_rows", r.prefill_rows, "mesh.data * mesh.fsdp", data_rows),
+        ("rollout.extend_rows", r.extend_rows, "mesh.data * mesh.fsdp", data_rows),
+        ("train.micro_rows", c.train.micro_rows, "mesh.data * mesh.fsdp", data_rows),
+        ("the policy's hidden size", model.hidden, "mesh.fsdp", c.mesh.fsdp),
+        ("the policy's heads", model.heads, "mesh.tensor", c.mesh.tensor),
+        ("the policy's MLP size", model.mlp, "mesh.tensor", c.mesh.tensor),
+        ("the policy's vocabulary", model.vocab_size, "mesh.tensor", c.mesh.tensor),
+    ):
+        near = sorted({max(parts, size // parts * parts), -(-size // parts) * parts})
+        _require(
+            size % parts == 0,
+            f"{name} = {size} is not divisible by {by} = {parts}; nearest sizes that are: {near}",
+        )
+    return {
+        "model parameters": model.parameters,
+        "episodes per draw": r.prompts * r.samples,
+        "episodes per step, at most": r.prompts * r.samples * (1 + r.refills),
+        "groups per optimiser update": r.prompts // c.train.minibatches,
+        "optimiser updates": c.train.steps * c.train.minibatches,
+        "tokens per micro-batch": c.train.micro_rows * r.context_tokens,
+        "episodes per evaluation": c.eval.problems * c.eval.samples,
+        "devices used": used,
+    }
+
+
+def describe(config: ConfigDict, sizes: dict) -> str:
+    """The resolved config and its derived sizes, one line a section."""
+
+    def line(name, values):
+        return f"{name:<11}" + "  ".join(f"{key}={value}" for key, value in values.items())
+
+    sections = {name: value for name, value in config.items() if isinstance(value, ConfigDict)}
+    top = {name: value for name, value in config.items() if name not in sections}
+    lines = [line("run", top), f"arm        {config.arm} changes {arm_delta(config)}"]
+    lines += [line(name, dict(section)) for name, section in sections.items()]
+    return "\n".join([*lines, "sizes      " + "  ".join(f"{name}: {n:,}" for name, n in sizes.items())])

@@ -1,0 +1,214 @@
+"""Procedural problems whose answers need a calculator: the tasks of the quickstart.
+
+Every problem is a function of (index, split, seed) alone. The splits are disjoint by construction: a hash of
+a problem's *text* says which split it may appear in, and numbers are drawn again until the text fits.
+"""
+
+import dataclasses
+import hashlib
+import math
+import random
+from collections.abc import Callable
+
+from taorl_jax.data.problem import Problem
+
+SPLITS = ("train", "heldout")
+HELDOUT_SHARE = 0.25  # of all texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A family of problems.
+
+    Attributes:
+      tier: "trivial", "one_call", "two_calls" (the second works on the output of the first), "repair" (needs
+        an import that is easily forgotten) or "out_of_reach".
+      weight: percent of all problems.
+      draw: numbers from a random generator.
+      wordings: format strings over the numbers; each has its own texts.
+      answer: the right answer from the numbers.
+    """
+
+    tier: str
+    weight: int
+    draw: Callable[[random.Random], tuple[int, ...]]
+    wordings: tuple[str, ...]
+    answer: Callable[..., int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Instance:
+    """A problem with what it was made from."""
+
+    template: str
+    numbers: tuple[int, ...]
+    problem: Problem
+
+
+def _numbers(*ranges):
+    """Independent uniform numbers, each from an inclusive range."""
+    return lambda rng: tuple(rng.randint(low, high) for low, high in ranges)
+
+
+def _related(rng):
+    """Two different three-digit numbers with a common divisor above 1."""
+    common = rng.randint(6, 30)
+    first, second = rng.sample(range(-(-100 // common), 999 // common + 1), 2)
+    return common * first, common * second
+
+
+def _product_and_step(rng):
+    """Two factors and an addend; the product is even or odd with equal chance."""
+    first, second = 2 * rng.randint(6, 49), rng.randint(12, 99)
+    if rng.random() < 0.5:
+        first, second = first + 1, second | 1
+    return first, second, rng.randint(11, 99)
+
+
+def _halve_or_step(first, second, step):
+    product = first * second
+    return product // 2 if product % 2 == 0 else product + step
+
+
+def _digit_sum(number):
+    return sum(int(digit) for digit in str(number))
+
+
+def _primes_below(limit):
+    return sum(all(n % d for d in range(2, math.isqrt(n) + 1)) for n in range(2, limit))
+
+
+TEMPLATES = {
+    "sum": Template(
+        "trivial",
+        10,
+        _numbers((100, 999), (100, 999)),
+        ("What is {0} + {1}?",),
+        lambda a, b: a + b,
+    ),
+    "difference": Template(
+        "trivial",
+        8,
+        lambda rng: tuple(sorted(rng.sample(range(100, 1000), 2))),
+        ("Take {0} away from {1}.",),
+        lambda a, b: b - a,
+    ),
+    "crates": Template(
+        "one_call",
+        14,
+        _numbers((12, 99), (12, 99), (11, 99)),
+        (
+            "{0} crates hold {1} jars each. {2} jars break. How many jars are left?",
+            "{0} crates hold {1} eggs each. {2} eggs break. How many eggs are left?",
+        ),
+        lambda a, b, c: a * b - c,
+    ),
+    "bags": Template(
+        "one_call",
+        13,
+        _numbers((12, 99), (12, 99), (11, 99)),
+        (
+            "Ann has {2} coins and finds {0} bags of {1} coins. How many coins has she?",
+            "Tom has {2} coins and finds {0} bags of {1} coins. How many coins has he?",
+        ),
+        lambda a, b, c: a * b + c,
+    ),
+    "share": Template(
+        "one_call",
+        13,
+        _numbers((100, 999), (11, 39)),
+        (
+            "{1} friends share {0} nuts evenly. How many nuts remain?",
+            "{1} pirates share {0} coins evenly. How many coins remain?",
+        ),
+        lambda a, b: a % b,
+    ),
+    "halve": Template(
+        "two_calls",
+        12,
+        _product_and_step,
+        ("Let N be {0} * {1}. If N is even, halve it. If N is odd, add {2} to it.",),
+        _halve_or_step,
+    ),
+    "digits": Template(
+        "two_calls",
+        10,
+        _numbers((21, 99), (21, 99)),
+        ("Let N be {0} * {1}. Add up the digits of N.",),
+        lambda a, b: _digit_sum(a * b),
+    ),
+    "divisor": Template(
+        "repair",
+        9,
+        _related,
+        ("Find the largest common divisor of {0} and {1}.", "Largest common divisor of {0} and {1}?"),
+        math.gcd,
+    ),
+    "multiple": Template(
+        "repair",
+        7,
+        _related,
+        ("Find the smallest common multiple of {0} and {1}.", "Smallest common multiple of {0} and {1}?"),
+        math.lcm,
+    ),
+    "primes": Template(
+        "out_of_reach",
+        4,
+        _numbers((1000, 9999)),
+        ("How many primes are below {0}?",),
+        _primes_below,
+    ),
+}
+
+
+def split_of(text: str) -> str:
+    """The one split in which a problem with this text may appear."""
+    bucket = hashlib.sha256(text.encode()).digest()[0]
+    return "heldout" if bucket < 256 * HELDOUT_SHARE else "train"
+
+
+def make_instance(index: int, split: str, seed: int) -> Instance:
+    """Problem `index` of a split, with its template and numbers; a pure function of its arguments.
+
+    Raises:
+      ValueError: the split is not one of SPLITS.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split {split!r}: must be one of {', '.join(SPLITS)}")
+    rng = random.Random(f"{seed}/{split}/{index}")
+    (name,) = rng.choices(list(TEMPLATES), [template.weight for template in TEMPLATES.values()])
+    template = TEMPLATES[name]
+    while True:
+        numbers = template.draw(rng)
+        text = rng.choice(template.wordings).format(*numbers)
+        if split_of(text) == split:
+            answer = str(template.answer(*numbers))
+            return Instance(name, numbers, Problem(f"{split}-{seed}-{index}", text, answer, template.tier))
+
+
+def make_problem(index: int, split: str, seed: int) -> Problem:
+    """Problem `index` of a split ("train" or "heldout"); see `make_instance`."""
+    return make_instance(index, split, seed).problem
+
+
+@dataclasses.dataclass(frozen=True)
+class ProceduralProblems:
+    """Random-access source of `size` problems of a split (a grain source)."""
+
+    split: str
+    size: int
+    seed: int
+
+    def __post_init__(self):
+        if self.split not in SPLITS:
+            raise ValueError(f"split {self.split!r}: must be one of {', '.join(SPLITS)}")
+        if self.size < 1:
+            raise ValueError(f"size={self.size}: a source needs at least one problem")
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index) -> Problem:
+        if not 0 <= index < self.size:
+            raise IndexError(f"problem {index} of {self.size}")
+        return make_problem(int(index), self.split, self.seed)

@@ -1,0 +1,5 @@
+"""The base of every error that is a message to the user: it names the setting and the way out."""
+
+
+class UserError(Exception):
+    """Shown without a traceback by the two commands."""

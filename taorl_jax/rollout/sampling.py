@@ -1,0 +1,60 @@
+"""Drawing a token from softmax(logits / T), with its log-probability and the distribution's entropy."""
+
+import jax
+import jax.numpy as jnp
+
+
+def request_key(seed, stream, step, prompt, sample):
+    """The key of one episode: a function of these integers only, never of slots, batches or clocks."""
+    key = jax.random.key(seed)
+    for part in (stream, step, prompt, sample):
+        key = jax.random.fold_in(key, part)
+    return key
+
+
+def token_uniforms(keys_S, positions_S):
+    """[S, 2] uniform numbers in [0, 1), one pair a token, by the token's position in its episode."""
+    return jax.vmap(lambda key, position: jax.random.uniform(jax.random.fold_in(key, position), (2,)))(
+        keys_S, positions_S
+    )
+
+
+def _first_above(weights_xN, uniform_x):
+    """Inverse CDF: the first index whose cumulative weight exceeds uniform * total, never a zero weight."""
+    cumulative_xN = jnp.cumsum(weights_xN, axis=-1)
+    target_x1 = uniform_x[..., None] * cumulative_xN[..., -1:]
+    index_x = jnp.sum(cumulative_xN <= target_x1, axis=-1)
+    last_x = jnp.max(jnp.where(weights_xN > 0, jnp.arange(weights_xN.shape[-1]), 0), axis=-1)
+    return jnp.minimum(index_x, last_x)
+
+
+def sample(logits_SxV, temperature, uniforms_Sx2):
+    """Draws one token a row by a two-level inverse CDF: a block of the vocabulary, then a token in it.
+
+    Two levels because a float32 cumulative sum over a whole large vocabulary is not monotonic.
+
+    Args:
+      logits_SxV: float32.
+      temperature: scalar T; 0 takes the most likely token, whose log-prob and entropy are those of T = 1.
+      uniforms_Sx2: one pair of uniform numbers a row.
+
+    Returns:
+      (tokens_S int32, logprobs_S nats, entropies_S nats) of softmax(logits / T).
+    """
+    S, V = logits_SxV.shape
+    scaled_SxV = logits_SxV / jnp.where(temperature > 0, temperature, 1.0)
+    log_normaliser_S = jax.nn.logsumexp(scaled_SxV, axis=-1)
+    probs_SxV = jnp.exp(scaled_SxV - log_normaliser_S[:, None])
+    # 0 * -inf would be NaN; a forbidden token adds nothing to the entropy.
+    weighted_SxV = jnp.where(probs_SxV > 0, probs_SxV * scaled_SxV, 0.0)
+    entropies_S = log_normaliser_S - jnp.sum(weighted_SxV, axis=-1)
+
+    block = 64 if V <= 4096 else 512
+    probs_SxNxM = jnp.pad(probs_SxV, ((0, 0), (0, -V % block))).reshape(S, -1, block)
+    chosen_S = _first_above(probs_SxNxM.sum(axis=-1), uniforms_Sx2[:, 0])
+    probs_SxM = jnp.take_along_axis(probs_SxNxM, chosen_S[:, None, None], axis=1)[:, 0]
+    drawn_S = chosen_S * block + _first_above(probs_SxM, uniforms_Sx2[:, 1])
+
+    tokens_S = jnp.where(temperature > 0, drawn_S, jnp.argmax(logits_SxV, axis=-1)).astype(jnp.int32)
+    logprobs_S = jnp.take_along_axis(scaled_SxV, tokens_S[:, None], axis=-1)[:, 0] - log_normaliser_S
+    return tokens_S, logprobs_S, entropies_S

@@ -1,0 +1,289 @@
+"""The whole of TAO-RL training, from problem to update, top to bottom."""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import time
+from collections.abc import Callable
+
+import jax
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from taorl_jax.config import describe
+from taorl_jax.data.pipeline import PromptStream, prompt_stream
+from taorl_jax.distributed.accelerators import require_visible_accelerator
+from taorl_jax.errors import UserError
+from taorl_jax.evaluation.heldout import HeldOut, evaluate
+from taorl_jax.reporting.curves import plot_curves
+from taorl_jax.reporting.display import TrainingDisplay
+from taorl_jax.reporting.summary import final_summary, sample_table
+from taorl_jax.rewards.math import MathJudge
+from taorl_jax.rollout.scheduler import Scheduler
+from taorl_jax.rollout.trajectory import Trajectory
+from taorl_jax.tool_use.sandbox import open_sandbox
+from taorl_jax.training.checkpoints import Checkpoints
+from taorl_jax.training.durable_files import write_atomically
+from taorl_jax.training.experience import Experience, collect
+from taorl_jax.training.interrupt import Interrupted, StopRequest, stop_request
+from taorl_jax.training.learner import Learner, TrainState
+from taorl_jax.training.metrics import MetricsWriter, read_metrics
+from taorl_jax.training.run_directory import RunDirectory, open_run
+from taorl_jax.training.setup import prepare
+from taorl_jax.training.targets import Targets, make_targets
+from taorl_jax.training.trajectory_log import write_trajectories
+
+logger = logging.getLogger(__name__)
+
+
+class NothingToLearn(UserError):
+    """Several steps in a row left no group to train on."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a run stands; with the random keys it decides everything that follows.
+
+    Attributes:
+      state: parameters and optimiser after `step` steps.
+      step: finished steps (rollout + update).
+      stream_state: of the prompt stream at the end of that step.
+      unwritten: metrics of that step while its row is not in `metrics.jsonl` yet, else None.
+      empty_steps: steps in a row that had nothing to learn from.
+    """
+
+    state: TrainState
+    step: int
+    stream_state: dict
+    unwritten: dict | None
+    empty_steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What the loop works with; each is explained where it is defined."""
+
+    config: ConfigDict
+    run: RunDirectory
+    learner: Learner
+    scheduler: Scheduler
+    stream: PromptStream
+    heldout: HeldOut
+    judge: MathJudge
+    writer: MetricsWriter
+    checkpoints: Checkpoints
+    display: TrainingDisplay
+    stop: StopRequest
+    decode: Callable[[list[int]], str]
+
+    def phase(self, name: str) -> Callable[[int, int], None]:
+        """A progress callback that shows the phase and lets a stop request through."""
+
+        def progress(done: int = 0, total: int = 0):
+            self.stop.check()
+            self.display.phase(name, done, total)
+
+        progress()
+        return progress
+
+
+def train(config: ConfigDict, workdir: str | None, console: Console):
+    """Trains, or goes on training, and leaves everything in the run's directory.
+
+    Args:
+      config: the resolved config, locked.
+      workdir: the run's directory; None for a fresh one.
+      console: where to show progress.
+
+    Raises:
+      UserError: something that the user can mend; the last checkpoint stays on the disk.
+    """
+    require_visible_accelerator()
+    setup = prepare(config)
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(open_run(workdir, config, f"{config.name}-{config.arm}"))
+        stop = stack.enter_context(stop_request())
+        write_atomically(run.path / "sizes.json", (json.dumps(setup.sizes, indent=2) + "\n").encode())
+        console.print(describe(config, setup.sizes), highlight=False, markup=False)
+        sandbox = stack.enter_context(open_sandbox(config.sandbox, run.path / "sandbox.log"))
+        judge = stack.enter_context(MathJudge())
+        checkpoints = stack.enter_context(
+            contextlib.closing(Checkpoints(run.checkpoints, config.checkpoint.keep))
+        )
+        learner = Learner(setup.model, setup.mesh, config)
+        stream = prompt_stream(
+            setup.train_problems,
+            setup.tokenizer,
+            seed=config.seed,
+            max_prompt_tokens=config.rollout.prompt_tokens,
+        )
+        progress = _restore(checkpoints, learner, stream) or Progress(
+            learner.load(config.policy.checkpoint), 0, stream.state(), unwritten={}
+        )
+        written = progress.step if progress.unwritten is None else progress.step - 1
+        writer = stack.enter_context(
+            contextlib.closing(MetricsWriter(run.path, written if written >= 0 else None))
+        )
+        display = TrainingDisplay(
+            config.train.steps,
+            sandbox=sandbox.description,
+            log=run.log,
+            workdir=run.path,
+            history=read_metrics(run.metrics),
+        )
+        scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config.rollout)
+        parts = Parts(
+            config, run, learner, scheduler, stream, setup.heldout, judge, writer, checkpoints, display, stop,
+            setup.tokenizer.decode,
+        )  # fmt: skip
+        interrupted = None
+        with display:
+            try:
+                samples = _loop(parts, progress)
+            except Interrupted as signal:
+                interrupted = signal
+                _save(parts, progress)
+        writer.flush()
+        _report(parts, progress, console, interrupted, samples if interrupted is None else [])
+
+
+def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
+    """Steps until `train.steps`; returns the last evaluation's trajectories."""
+    config, samples = parts.config, []
+    while True:
+        if progress.unwritten is not None:
+            row = progress.unwritten
+            if _due(config.eval.every, progress.step, config.train.steps):
+                params = parts.learner.rollout_params(progress.state.params)
+                evaluation, samples = evaluate(
+                    parts.scheduler,
+                    params,
+                    parts.heldout,
+                    parts.judge,
+                    config,
+                    progress.step,
+                    parts.phase("evaluate"),
+                )
+                row = row | evaluation
+            parts.writer.write(progress.step, row)
+            parts.display.step(progress.step, row)
+            progress.unwritten = None
+            if progress.step and _due(config.checkpoint.every, progress.step, config.train.steps):
+                _save(parts, progress)
+        if progress.step == config.train.steps:
+            return samples
+
+        params = parts.learner.rollout_params(progress.state.params)
+        experience = collect(
+            parts.scheduler, params, parts.stream, parts.judge, config, progress.step, parts.phase("rollout")
+        )
+        _require_sandbox(experience, config)
+        parts.phase("update")
+        started = time.monotonic()
+        targets = make_targets(experience.groups, parts.learner, progress.state.params, config)
+        updates = []
+        for minibatch in targets.minibatches:
+            progress.state, update_metrics = parts.learner.update(
+                progress.state, minibatch.packed, minibatch.layout.micro_batches
+            )
+            updates.append(update_metrics)
+        metrics = experience.metrics | targets.metrics | _mean_over_updates(updates)
+        metrics["timing/update_seconds"] = time.monotonic() - started
+        progress.step += 1
+        progress.stream_state = parts.stream.state()
+        progress.unwritten = metrics
+        if _due(config.log.trajectories_every, progress.step, config.train.steps):
+            _log_trajectories(parts, progress.step, experience, targets)
+        progress.empty_steps = 0 if updates else progress.empty_steps + 1
+        _require_something_to_learn(parts, progress)
+
+
+def _due(every: int, step: int, last: int) -> bool:
+    return every > 0 and (step % every == 0 or step == last)
+
+
+def _mean_over_updates(updates: list[dict]) -> dict[str, float]:
+    fetched = jax.device_get(updates)
+    names = fetched[0] if fetched else ()
+    means = {f"train/{name}": float(sum(u[name] for u in fetched) / len(fetched)) for name in names}
+    return means | {"train/updates": len(fetched)}
+
+
+def _save(parts: Parts, progress: Progress):
+    """Saves the last finished step, unless it is saved already; metrics up to it are on the disk before."""
+    latest = parts.checkpoints.latest_step()
+    if progress.step == 0 or (latest is not None and latest >= progress.step):
+        return
+    parts.display.phase("save")
+    parts.writer.flush()
+    host_state = {
+        "stream": progress.stream_state,
+        "unwritten": progress.unwritten,
+        "empty_steps": progress.empty_steps,
+        "seed": parts.config.seed,
+    }
+    parts.checkpoints.save(progress.step, progress.state, host_state)
+
+
+def _restore(checkpoints: Checkpoints, learner: Learner, stream: PromptStream) -> Progress | None:
+    """The latest checkpoint, with the stream put back to where it was; None if there is none."""
+    step = checkpoints.latest_step()
+    if step is None:
+        return None
+    state, host_state = checkpoints.restore(step, learner.abstract_state())
+    stream.restore(host_state["stream"])
+    logger.info("restored step %d", step)
+    return Progress(state, step, host_state["stream"], host_state["unwritten"], host_state["empty_steps"])
+
+
+def _require_sandbox(experience: Experience, config: ConfigDict):
+    dropped, episodes = (experience.metrics[f"rollout/{name}"] for name in ("dropped_by_sandbox", "episodes"))
+    if dropped > config.sandbox.max_failed_share * episodes:
+        raise UserError(
+            f"the sandbox failed {dropped} of {episodes} episodes of one step, more than "
+            f"sandbox.max_failed_share={config.sandbox.max_failed_share}; see sandbox.log, then give the "
+            "same command to go on"
+        )
+
+
+def _require_something_to_learn(parts: Parts, progress: Progress):
+    if progress.empty_steps < parts.config.filter.max_empty_steps:
+        return
+    _save(parts, progress)
+    shares = ", ".join(
+        f"{name.removeprefix('filter/')} {value:.0%}"
+        for name, value in progress.unwritten.items()
+        if name.startswith("filter/") and value
+    )
+    raise NothingToLearn(
+        f"the filters left no group in {progress.empty_steps} steps in a row (last: {shares}). Step "
+        f"{progress.step} is saved. Take easier or harder problems (data.train), more samples "
+        "(rollout.samples), longer budgets (rollout.turn_tokens), or fewer filters"
+    )
+
+
+def _log_trajectories(parts: Parts, step: int, experience: Experience, targets: Targets):
+    chosen = [(group, i) for group in experience.groups for i in range(len(group.trajectories))][
+        : parts.config.log.trajectories
+    ]
+    write_trajectories(parts.run.trajectories, step, chosen, targets.reshaped, parts.decode)
+
+
+def _report(parts: Parts, progress: Progress, console: Console, interrupted, samples):
+    """The picture, and what to say at the end."""
+    rows = read_metrics(parts.run.metrics)
+    if rows:
+        config = parts.config
+        plot_curves(rows, parts.run.curves, title=f"{config.name}, arm {config.arm}, seed {config.seed}")
+    if interrupted is not None:
+        console.print(
+            f"{interrupted}: stopped after step {progress.step}; go on with --workdir {parts.run.path}",
+            highlight=False,
+        )
+        return
+    parts.checkpoints.wait()
+    if samples:
+        console.print(sample_table(samples, parts.decode))
+    latest = parts.run.checkpoints / str(parts.checkpoints.latest_step())
+    console.print(final_summary(rows, curves=parts.run.curves, checkpoint=latest))

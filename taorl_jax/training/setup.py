@@ -1,0 +1,82 @@
+"""From a config to the parts that training and evaluation share, checked before anything is built."""
+
+import dataclasses
+import functools
+
+import jax
+from ml_collections import ConfigDict
+
+from taorl_jax.config import validate
+from taorl_jax.data.pipeline import heldout_prompts
+from taorl_jax.data.sources import JsonlProblems
+from taorl_jax.data.tasks import ProceduralProblems
+from taorl_jax.distributed.mesh import make_mesh
+from taorl_jax.evaluation.heldout import HeldOut
+from taorl_jax.models.model_config import ModelConfig, read_model_config
+from taorl_jax.models.tokenizer import Tokenizer
+from taorl_jax.rollout.engine import Engine
+from taorl_jax.rollout.stopping import build_stop_table
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What stands before the first parameter is loaded."""
+
+    config: ConfigDict
+    model: ModelConfig
+    sizes: dict
+    mesh: jax.sharding.Mesh
+    tokenizer: Tokenizer
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The sampler."""
+        c = self.config
+        table = build_stop_table(self.tokenizer.token_bytes, self.model.vocab_size)
+        return Engine(self.model, self.mesh, c.rollout, c.policy, table, self.tokenizer.stop_ids)
+
+    @functools.cached_property
+    def train_problems(self):
+        """Random-access source of the training problems."""
+        return _source(self.config, "train")
+
+    @functools.cached_property
+    def heldout(self) -> HeldOut:
+        """The first `eval.problems` held-out problems."""
+        source = _First(_source(self.config, "heldout"), self.config.eval.problems)
+        return HeldOut(*heldout_prompts(source, self.tokenizer, self.config.rollout.prompt_tokens))
+
+
+def prepare(config: ConfigDict) -> Setup:
+    """Reads the policy's shape, tokenizer and data, and checks the config against them.
+
+    Raises:
+      UserError: naming the setting that can't work, and what would.
+    """
+    model = read_model_config(config.policy.checkpoint)
+    sizes = validate(config, model, jax.device_count())
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    setup = Setup(config, model, sizes, mesh, Tokenizer.load(config.policy.checkpoint))
+    sizes |= {"training problems": len(setup.train_problems), "held-out problems": len(setup.heldout.prompts)}
+    return setup
+
+
+def _source(config, split):
+    path = config.data[split]
+    if path != "tasks":
+        return JsonlProblems(path, setting=f"data.{split}")
+    size = config.data.size if split == "train" else config.eval.problems
+    return ProceduralProblems(split, size, seed=0)  # the same problems whatever the run's seed
+
+
+class _First:
+    """The first problems of a source."""
+
+    def __init__(self, source, count: int):
+        self._source, self._count = source, min(count, len(source))
+
+    def __len__(self):
+        return self._count
+
+    def __getitem__(self, index):
+        return self._source[index]

@@ -1,0 +1,179 @@
+"""The native API over HTTP: every outcome, every field, every refusal."""
+
+import base64
+import signal
+
+import pytest
+
+from sandbox_service.outcome import OUTCOMES
+
+CASES = {
+    "ok": {"code": "print(6 * 7)"},
+    "nonzero_exit": {"code": "import sys; sys.exit(1)"},
+    "exception": {"code": "print(1)\n1/0"},
+    "timeout": {"code": "print('early', flush=True)\nimport time; time.sleep(60)", "limits": {"wall_s": 0.5}},
+    "cpu_limit": {"code": "while True: pass", "limits": {"wall_s": 30, "cpu_s": 1}},
+    "memory_limit": {"code": "bytearray(10 << 30)"},
+    "output_limit": {"code": "while True: print('x' * 1000)"},
+    "signal": {"code": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"},
+    "rejected": {"code": "#" * 300_000},
+    "infra_error": {"code": "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"},
+}
+
+
+def test_every_outcome_has_a_case():
+    assert set(CASES) == set(OUTCOMES)
+
+
+@pytest.mark.parametrize("outcome", CASES)
+def test_outcome(service, outcome):
+    answer = service.run(**CASES[outcome])
+    assert answer["outcome"] == outcome
+    assert answer["retryable"] == (outcome == "infra_error")
+    assert service.run("print('next')")["stdout"] == "next\n"
+
+
+def test_fields_of_a_good_run(service):
+    answer = service.run("import sys\nprint('out')\nprint('err', file=sys.stderr)", id="mine")
+    assert {name: answer[name] for name in ("id", "exit_code", "signal", "stdout", "stderr", "files")} == {
+        "id": "mine",
+        "exit_code": 0,
+        "signal": None,
+        "stdout": "out\n",
+        "stderr": "err\n",
+        "files": {},
+    }
+    assert answer["truncated"] == {"stdout": False, "stderr": False}
+    assert answer["isolation"] == "weak"
+    assert answer["wall_ms"] > 0 and answer["cpu_ms"] > 0 and answer["max_rss_kb"] > 1000
+    assert answer["queue_ms"] >= 0
+
+
+def test_exit_codes_and_signals(service):
+    assert service.run("raise SystemExit(7)")["exit_code"] == 7
+    killed = service.run("import os; os.abort()")
+    assert (killed["exit_code"], killed["signal"]) == (None, signal.SIGABRT)
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("def f(:", "exception"),
+        ("import sys; sys.exit('Traceback of a train')", "nonzero_exit"),
+        ("raise MemoryError('mine')", "memory_limit"),
+        ("import sys\nsys.stderr.write('warning')", "ok"),
+        ("class OddError(Exception): pass\nraise OddError", "exception"),
+    ],
+)
+def test_exit_one_is_told_apart(service, code, outcome):
+    assert service.run(code)["outcome"] == outcome
+
+
+def test_a_time_out_keeps_the_output_so_far(service):
+    answer = service.run(**CASES["timeout"])
+    assert (answer["stdout"], answer["signal"]) == ("early\n", signal.SIGKILL)
+
+
+def test_ignoring_the_cpu_signal_does_not_help(service):
+    code = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    assert service.run(code, limits={"wall_s": 30, "cpu_s": 1})["outcome"] == "cpu_limit"
+
+
+def test_stdin(service):
+    assert service.run("print(input()[::-1])", stdin="h\u00e9llo\n")["stdout"] == "oll\u00e9h\n"
+    assert service.run("input()")["stderr"].endswith("EOFError: EOF when reading a line\n")
+    size = service.run("import sys; print(len(sys.stdin.read()))", stdin="x" * 1_000_000)
+    assert size["stdout"] == "1000000\n"
+    assert service.run("pass", stdin="x" * 1_100_000)["outcome"] == "rejected"
+
+
+def test_files_are_fetched(service):
+    code = """
+import os
+open("a.bin", "wb").write(b"\\x00\\xff")
+open("empty", "w")
+os.symlink("/etc/hostname", "link")
+os.mkdir("dir")
+os.mkfifo("fifo")
+open("long", "w").write("y" * (2 << 20))
+"""
+    files = service.run(code, fetch_files=["a.bin", "empty", "absent", "link", "dir", "fifo", "long"])[
+        "files"
+    ]
+    assert set(files) == {"a.bin", "empty", "long"}
+    assert base64.b64decode(files["a.bin"]) == b"\x00\xff"
+    assert files["empty"] == ""
+    assert base64.b64decode(files["long"]) == b"y" * (1 << 20)
+
+
+def test_the_same_code_prints_the_same(service):
+    """Hash order and paths in tracebacks are the same in each run, so that episodes can be repeated."""
+    code = "print({'a', 'b', 'c', 'd', 'e', 'f'})\nimport traceback\ntry: 1/0\nexcept Exception: print(traceback.format_exc())"
+    first, second = service.run(code), service.run(code)
+    assert first["stdout"] == second["stdout"]
+
+
+def test_the_environment_of_the_service_is_out_of_reach(service):
+    code = """
+import os
+print(sorted(os.environ))
+print(open("/proc/self/environ").read(), open(f"/proc/{os.getppid()}/environ").read())
+"""
+    answer = service.run(code)
+    assert answer["outcome"] == "ok"
+    assert "hunter2" not in answer["stdout"] and "SECRET_TOKEN" not in answer["stdout"]
+
+
+def test_nothing_passes_from_run_to_run(service):
+    service.run("open('left.txt', 'w').write('x'); import builtins; builtins.left = 1")
+    answer = service.run("import os, builtins; print(os.listdir('.'), hasattr(builtins, 'left'))")
+    assert answer["stdout"] == "['main.py'] False\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "code"),
+        ({"code": 3}, "code"),
+        ({"code": "", "limts": {}}, "limts"),
+        ({"code": "", "stdin": None}, "stdin"),
+        ({"code": "", "limits": {"wall_s": 61}}, "limits.wall_s"),
+        ({"code": "", "limits": {"wall_s": 0}}, "limits.wall_s"),
+        ({"code": "", "limits": {"cpu_s": -1}}, "limits.cpu_s"),
+        ({"code": "", "limits": {"memory_mb": 10**9}}, "limits.memory_mb"),
+        ({"code": "", "limits": {"output_bytes": 65537}}, "limits.output_bytes"),
+        ({"code": "", "limits": {"wall_s": "NaN"}}, "limits.wall_s"),
+        ({"code": "", "fetch_files": ["../secret"]}, "fetch_files.0"),
+        ({"code": "", "fetch_files": ["ok", "/etc/passwd"]}, "fetch_files.1"),
+        ({"code": "", "fetch_files": ["f"] * 9}, "fetch_files"),
+    ],
+)
+def test_malformed_requests_are_refused_by_field(service, body, field):
+    response = service.post(body)
+    assert response.status_code == 422
+    assert [error["field"] for error in response.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"code": "\\ud800", "x": "\\ud800"}'])
+def test_bodies_that_are_no_request_are_refused(service, content):
+    response = service.http.post("/v1/run", content=content, headers={"content-type": "application/json"})
+    assert 400 <= response.status_code < 500
+
+
+def test_code_that_is_no_unicode_is_rejected(service):
+    content = b'{"code": "print(\'\\ud800\')"}'
+    response = service.http.post("/v1/run", content=content, headers={"content-type": "application/json"})
+    assert response.status_code == 200
+    assert response.json()["outcome"] == "rejected"
+
+
+def test_null_bytes_are_an_error_of_the_code(service):
+    assert service.run("print(1)\0")["outcome"] == "exception"
+
+
+def test_health_tells_what_protects_and_what_does_not(service):
+    health = service.http.get("/health").json()
+    assert (health["status"], health["isolation"], health["lanes"]) == ("ok", "weak", 2)
+    assert not health["layers"]["network"]["active"] and health["layers"]["network"]["missing"]
+    assert all(layer["active"] or layer["missing"] for layer in health["layers"].values())
+    assert health["limits"]["max"]["wall_s"] == 60
