@@ -1,6 +1,7 @@
 """`python -m sandbox_service`: serves until SIGTERM, or until its parent is gone."""
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -75,7 +76,8 @@ def main():
     server = _Server(config)
     if args.die_with_parent:
         threading.Thread(target=_stop_at_end_of_stdin, args=(server,), daemon=True).start()
-    server.run(sockets=[listener])
+    with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after an orderly end
+        server.run(sockets=[listener])
 
 
 if __name__ == "__main__":

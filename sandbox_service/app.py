@@ -1,5 +1,6 @@
 """The HTTP interface: `POST /v1/run` and `GET /health`."""
 
+import asyncio
 import contextlib
 import dataclasses
 import time
@@ -99,6 +100,8 @@ def create_app(lanes: int, queue: int) -> FastAPI:
         except QueueFull:
             message = f"{queue} requests wait already"
             raise HTTPException(429, message, headers={"Retry-After": str(_RETRY_AFTER_S)}) from None
+        except asyncio.CancelledError:  # by uvicorn, of what still runs when it has to stop
+            raise HTTPException(503, "the service is stopping") from None
         return RunResponse(
             id=request.id or uuid.uuid4().hex,
             retryable=answer["outcome"] == "infra_error",

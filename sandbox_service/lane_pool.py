@@ -47,10 +47,9 @@ class Lane:
         Raises:
           LaneDied: the lane is gone (and is started anew by the next call).
         """
-        if self._process is None:
-            os.makedirs(self._workdir, exist_ok=True)
-            self._process = await _start_lane(self._workdir)
         try:
+            if self._process is None:
+                self._process = await _start_lane(self._workdir)
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             line = await asyncio.wait_for(self._process.stdout.readline(), job["limits"]["wall_s"] + _GRACE_S)
             if not line.endswith(b"\n"):

@@ -18,6 +18,8 @@ OUTCOMES = (*CODE_OUTCOMES, "infra_error")
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):$|^  File \".*\", line \d+$", re.M)
 _MEMORY_ERROR = re.compile(r"^[\w.]*MemoryError\b")
+# Python 3.13 formats tracebacks in Python, and may have no memory left to do it.
+_UNPRINTED_MEMORY_ERROR = re.compile(r"^object type name: \w*MemoryError$.*^lost sys\.stderr$", re.M | re.S)
 
 
 def name_outcome(
@@ -35,4 +37,12 @@ def name_outcome(
     if exit_code != 1 or not _TRACEBACK.search(stderr):
         return "nonzero_exit"
     last_line = stderr.rstrip().rpartition("\n")[2]
-    return "memory_limit" if _MEMORY_ERROR.match(last_line) else "exception"
+    out_of_memory = _MEMORY_ERROR.match(last_line) or _UNPRINTED_MEMORY_ERROR.search(stderr)
+    return "memory_limit" if out_of_memory else "exception"
+
+
+def completed_stderr(stderr: str, note: str) -> str:
+    """Standard error with, as its last line, what the interpreter had no memory left to say or we did."""
+    if _UNPRINTED_MEMORY_ERROR.search(stderr):
+        note = note or "MemoryError"
+    return f"{stderr}{note}\n" if note else stderr

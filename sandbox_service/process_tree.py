@@ -61,7 +61,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def memory_mb(pids) -> float:
-    """MiB that the processes hold, memory shared among several counted once."""
+    """MiB resident, summed; an upper bound, since what several processes share counts for each."""
     pages = 0
     for pid in pids:
         with contextlib.suppress(*_GONE), open(f"/proc/{pid}/statm") as statm:

@@ -1,5 +1,6 @@
 """One snippet from code to answer, without HTTP."""
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -7,7 +8,7 @@ import time
 
 from sandbox_service.box import fetch, scratch
 from sandbox_service.limits import Limits
-from sandbox_service.outcome import name_outcome
+from sandbox_service.outcome import completed_stderr, name_outcome
 from sandbox_service.spawn import SCRIPT, spawn
 from sandbox_service.supervisor import ChildAlarm, Supervision
 
@@ -51,15 +52,23 @@ def run_snippet(job: dict, workdir: str, alarm: ChildAlarm, control: int) -> dic
     except UnicodeEncodeError as error:
         return failed("rejected", f"code or stdin is not valid Unicode: {error.reason}")
     limits = Limits(**job["limits"])
-    with scratch(workdir) as box, tempfile.TemporaryFile(dir=workdir) as stdin_file:
+    os.makedirs(workdir, exist_ok=True)  # an earlier snippet may have removed it
+    with scratch(workdir) as box, _open_stdin(workdir, stdin) as stdin_file:
         with open(os.path.join(box, SCRIPT), "wb") as script:
             script.write(code)
-        stdin_file.write(stdin)
-        stdin_file.seek(0)
         started = time.monotonic()
         run = _supervise(box, stdin_file.fileno(), limits, alarm, control)
         wall_s = time.monotonic() - started
         return _answer(run, limits, wall_s, fetch(box, job["fetch_files"]))
+
+
+@contextlib.contextmanager
+def _open_stdin(workdir: str, content: bytes):
+    with tempfile.TemporaryFile(dir=workdir) if content else open(os.devnull, "rb") as file:
+        if content:
+            file.write(content)
+            file.seek(0)
+        yield file
 
 
 def _supervise(box, stdin_fd, limits, alarm, control) -> Supervision:
@@ -84,14 +93,12 @@ def _answer(run: Supervision, limits: Limits, wall_s: float, files: dict) -> dic
     exit_code, signal_number = (code, None) if code >= 0 else (None, -code)
     stderr = run.stderr.text()
     outcome = run.verdict or name_outcome(exit_code, signal_number, run.cpu_s, limits.cpu_s, stderr)
-    if run.note:
-        stderr += f"{run.note}\n"
     return {
         "outcome": outcome,
         "exit_code": exit_code,
         "signal": signal_number,
         "stdout": run.stdout.text(),
-        "stderr": stderr,
+        "stderr": completed_stderr(stderr, run.note),
         "truncated": {"stdout": run.stdout.truncated, "stderr": run.stderr.truncated},
         "files": files,
         "wall_ms": wall_s * 1000,

@@ -17,6 +17,9 @@ _ADDRESS_SPACE_SLACK_MB = 1024  # of libraries and reserved, never touched memor
 # snippet must print its sets in the same order every time.
 _COMMAND = (sys.executable, "-s", "-P", _SCRIPT_PATH)
 
+# Python ignores the first two, a lane the others; exec keeps what is ignored.
+_IGNORED_HERE = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
+
 
 def environment(box: str) -> dict[str, str]:
     """The whole environment of a snippet; BLAS threads would be killed by the memory limit."""
@@ -65,7 +68,7 @@ def _become_snippet(box, stdio, limits):
     os.chdir(box)
     for target, source in enumerate(stdio):
         os.dup2(source, target)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps what is ignored
+    for number in _IGNORED_HERE:
         signal.signal(number, signal.SIG_DFL)
     for limit in limits:
         _lower(*limit)

@@ -1,6 +1,7 @@
 """What the commands share: flags into a config, and errors into messages."""
 
 import itertools
+import os
 import pathlib
 import runpy
 import sys
@@ -21,6 +22,8 @@ _PREFIX = "--config."
 
 def run(main: Callable[[ConfigDict, Console], None]):
     """Parses the command line and calls `main`; a UserError ends the process with its message, status 1."""
+    # It says on import that PyTorch is missing, which is how we want it.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     console = Console()
     try:
         main(parse(sys.argv), console)

@@ -80,10 +80,10 @@ def base_config() -> ConfigDict:
     c.train.steps = 100  # rollout + update
     c.train.minibatches = 2  # optimiser updates a step
     c.train.micro_rows = 8  # rows of `context_tokens` in one forward and backward
-    c.train.learning_rate = 1e-6
+    c.train.learning_rate = 1e-6  # of AdamW, constant after the warm-up
     c.train.warmup_steps = 0  # optimiser updates of linear warm-up
-    c.train.beta1 = 0.9
-    c.train.beta2 = 0.99
+    c.train.beta1 = 0.9  # decay of the first moment
+    c.train.beta2 = 0.99  # decay of the second moment
     c.train.weight_decay = 0.01  # decoupled
     c.train.grad_clip = 1.0  # global norm
 

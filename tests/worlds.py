@@ -41,7 +41,7 @@ def make_policy(folder: pathlib.Path, seed: int = 0) -> pathlib.Path:
     config = read_model_config(folder)
     tokens = jnp.zeros((1, 1), jnp.int32)
     params = Decoder(config).init(jax.random.key(seed), tokens, tokens)["params"]
-    params = jax.tree.map(lambda box: box.value * 8, params, is_leaf=lambda box: hasattr(box, "names"))
+    params = jax.tree.map(lambda box: box.value * 5, params, is_leaf=lambda box: hasattr(box, "names"))
     checkpoint.save_params(params, config, folder, like=folder)
     return folder
 

@@ -20,14 +20,16 @@ WORDLESS_GUESS = 0.3  # share of the guesses that don't even name a number
 OPEN_BRACKET = 0.05  # a call fails for want of a bracket
 UNBOXED = 0.03  # names its answer outside a box
 GIVE_UP = 0.3  # of failed calls are the last one
-RIGHT = 0.34  # right formula, or a second call, where a systematic mistake exists
-RIGHT_MOSTLY = 0.8  # the same for trivial problems
+RIGHT = 0.45  # right formula, or a second call, where a systematic mistake exists
+RIGHT_MOSTLY = 0.88  # the same for trivial problems
 FORGOTTEN_IMPORT = 0.7
-RIGHT_REPAIR = 0.6  # of repairs add the import; the others work around it, wrongly
+RIGHT_REPAIR = 0.65  # of repairs add the import; the others work around it, wrongly
 
 FENCE = "```"
 # A turn is text of the policy; what comes back is the output of its code, or None if that failed.
 Turns = Generator[str, str | None, str | None]
+# An episode: the policy's turns, each with the result of its code (None if it has none: the last turn).
+Trace = list[tuple[str, SandboxResult | None]]
 
 
 def _code(code: str, opening: str = "Run it:") -> str:
@@ -57,7 +59,7 @@ def _formula(right: str, wrong: str, share: float) -> Callable[..., Turns]:
 def _halve(rng, first, second, step) -> Turns:
     """Mostly stops at N; else halves or adds, now and then the wrong one of the two."""
     number = yield from _call(f"{first}*{second}", rng)
-    if number is None or rng.random() > RIGHT + 0.08:
+    if number is None or rng.random() > RIGHT + 0.03:
         return number
     halves = (int(number) % 2 == 0) ^ (rng.random() < 0.2)
     return (yield from _call(f"{number}//2" if halves else f"{number}+{step}", rng, "Then:"))
@@ -66,7 +68,7 @@ def _halve(rng, first, second, step) -> Turns:
 def _digits(rng, first, second) -> Turns:
     """Mostly stops at N; else adds its digits, or multiplies them."""
     number = yield from _call(f"{first}*{second}", rng)
-    if number is None or rng.random() > RIGHT + 0.08:
+    if number is None or rng.random() > RIGHT + 0.03:
         return number
     sign = "*" if rng.random() < 0.2 else "+"
     return (yield from _call(sign.join(number), rng, "Then:"))
@@ -130,8 +132,8 @@ def execute(code: str) -> SandboxResult:
     return SandboxResult("ok", stdout.getvalue(), "", None, 0.0)
 
 
-def make_trace(instance: Instance, rng: random.Random) -> list[tuple[str, SandboxResult | None]]:
-    """One episode: the policy's turns, each with the result of its code (None if it has none)."""
+def make_trace(instance: Instance, rng: random.Random) -> Trace:
+    """One episode of a policy with the flaws described above; its code is really run."""
     attempt = _attempt(instance, rng)
     turns, turn = [], next(attempt)
     while turn.endswith(FENCE):

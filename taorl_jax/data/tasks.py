@@ -23,14 +23,14 @@ class Template:
     Attributes:
       tier: "trivial", "one_call", "two_calls" (the second works on the output of the first), "repair" (needs
         an import that is easily forgotten) or "out_of_reach".
-      weight: percent of all problems.
+      count: problems of this family in every deck.
       draw: numbers from a random generator.
       wordings: format strings over the numbers; each has its own texts.
       answer: the right answer from the numbers.
     """
 
     tier: str
-    weight: int
+    count: int
     draw: Callable[[random.Random], tuple[int, ...]]
     wordings: tuple[str, ...]
     answer: Callable[..., int]
@@ -52,7 +52,7 @@ def _numbers(*ranges):
 
 def _related(rng):
     """Two different three-digit numbers with a common divisor above 1."""
-    common = rng.randint(6, 30)
+    common = rng.randint(20, 60)
     first, second = rng.sample(range(-(-100 // common), 999 // common + 1), 2)
     return common * first, common * second
 
@@ -81,21 +81,21 @@ def _primes_below(limit):
 TEMPLATES = {
     "sum": Template(
         "trivial",
-        10,
+        2,
         _numbers((100, 999), (100, 999)),
         ("What is {0} + {1}?",),
         lambda a, b: a + b,
     ),
     "difference": Template(
         "trivial",
-        8,
+        2,
         lambda rng: tuple(sorted(rng.sample(range(100, 1000), 2))),
         ("Take {0} away from {1}.",),
         lambda a, b: b - a,
     ),
     "crates": Template(
         "one_call",
-        14,
+        3,
         _numbers((12, 99), (12, 99), (11, 99)),
         (
             "{0} crates hold {1} jars each. {2} jars break. How many jars are left?",
@@ -105,7 +105,7 @@ TEMPLATES = {
     ),
     "bags": Template(
         "one_call",
-        13,
+        3,
         _numbers((12, 99), (12, 99), (11, 99)),
         (
             "Ann has {2} coins and finds {0} bags of {1} coins. How many coins has she?",
@@ -115,7 +115,7 @@ TEMPLATES = {
     ),
     "share": Template(
         "one_call",
-        13,
+        3,
         _numbers((100, 999), (11, 39)),
         (
             "{1} friends share {0} nuts evenly. How many nuts remain?",
@@ -125,40 +125,44 @@ TEMPLATES = {
     ),
     "halve": Template(
         "two_calls",
-        12,
+        3,
         _product_and_step,
         ("Let N be {0} * {1}. If N is even, halve it. If N is odd, add {2} to it.",),
         _halve_or_step,
     ),
     "digits": Template(
         "two_calls",
-        10,
+        3,
         _numbers((21, 99), (21, 99)),
         ("Let N be {0} * {1}. Add up the digits of N.",),
         lambda a, b: _digit_sum(a * b),
     ),
     "divisor": Template(
         "repair",
-        9,
+        3,
         _related,
         ("Find the largest common divisor of {0} and {1}.", "Largest common divisor of {0} and {1}?"),
         math.gcd,
     ),
     "multiple": Template(
         "repair",
-        7,
+        2,
         _related,
         ("Find the smallest common multiple of {0} and {1}.", "Smallest common multiple of {0} and {1}?"),
         math.lcm,
     ),
     "primes": Template(
         "out_of_reach",
-        4,
+        1,
         _numbers((1000, 9999)),
         ("How many primes are below {0}?",),
         _primes_below,
     ),
 }
+
+
+# Problems are dealt from shuffled decks, so that any stretch of a split has its share of every family.
+DECK = [name for name, template in TEMPLATES.items() for _ in range(template.count)]
 
 
 def split_of(text: str) -> str:
@@ -176,7 +180,8 @@ def make_instance(index: int, split: str, seed: int) -> Instance:
     if split not in SPLITS:
         raise ValueError(f"split {split!r}: must be one of {', '.join(SPLITS)}")
     rng = random.Random(f"{seed}/{split}/{index}")
-    (name,) = rng.choices(list(TEMPLATES), [template.weight for template in TEMPLATES.values()])
+    deck, place = divmod(index, len(DECK))
+    name = random.Random(f"{seed}/{split}/deck {deck}").sample(DECK, len(DECK))[place]
     template = TEMPLATES[name]
     while True:
         numbers = template.draw(rng)

@@ -62,7 +62,7 @@ def _load(config, workdir, learner):
     directory = pathlib.Path(workdir) / "checkpoints"
     if not directory.is_dir():
         raise UserError(f"--workdir {workdir} holds no checkpoints; train there first, or omit --workdir")
-    with contextlib.closing(Checkpoints(directory, config.checkpoint.keep)) as checkpoints:
+    with contextlib.closing(Checkpoints(directory, keep=None)) as checkpoints:
         step = checkpoints.latest_step()
         if step is None:
             raise UserError(f"--workdir {workdir} has no finished checkpoint yet")

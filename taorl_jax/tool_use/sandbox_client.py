@@ -5,55 +5,21 @@ mistaken for something the policy did.
 """
 
 import asyncio
-import base64
 import concurrent.futures
-import dataclasses
+import contextlib
 import itertools
 import random
 import threading
 import time
-from pathlib import Path
 
 import httpx
 
-from taorl_jax.tool_use import final_answer
-from taorl_jax.tool_use.result import CODE_OUTCOMES, SandboxDown, SandboxFailure, SandboxResult
+from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult
+from taorl_jax.tool_use.sandbox_protocol import InfraFault, describe, read_reply, request_body
 
 _HEALTH_TIMEOUT_S = 10.0
-_BUSY_STATUSES = (429, 502, 503, 504)
+_POOL_SIZE = 32  # connections; a pool of httpx does work of the square of it for every request
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_HELPER = Path(final_answer.__file__).read_text(encoding="utf-8")
-
-
-def with_final_answer(code: str) -> str:
-    """The script that defines `final_answer` and then runs `code` as the main module.
-
-    The code is compiled by itself, so it may begin with a docstring or `from __future__`, and errors are
-    reported at its own line numbers.
-    """
-    return (
-        f"{_HELPER}\n\n"
-        "final_answer = make_final_answer(__import__('os').path.abspath(RECORD_FILE))\n"
-        "del make_final_answer\n"
-        "__doc__ = None\n"
-        f"_code = {code!r}\n"
-        "exec(compile(globals().pop('_code'), '<code>', 'exec', dont_inherit=True))\n"
-    )
-
-
-@dataclasses.dataclass
-class _InfraFault(Exception):
-    """A fault of the sandbox that may pass.
-
-    Attributes:
-      reason: for people.
-      answered: whether some service did answer.
-      retry_after_s: how long it asked us to wait.
-    """
-
-    reason: str
-    answered: bool
-    retry_after_s: float = 0.0
 
 
 class SandboxClient:
@@ -75,7 +41,7 @@ class SandboxClient:
         self._patience_s = patience_s
         self._call_s = wall_s + patience_s / 2  # of one request: its run and a fair time in the queue
         self._max_concurrent = max_concurrent
-        self._turn = itertools.count()
+        self._turn, self._pool_turn = itertools.count(), itertools.count()
         self._retries = self._failures = 0
         self._closed = False
         started = concurrent.futures.Future()
@@ -86,8 +52,12 @@ class SandboxClient:
         self._loop, self._closing = started.result()
 
     async def _serve(self, started):
-        pool = httpx.Limits(max_connections=None, max_keepalive_connections=self._max_concurrent)
-        async with httpx.AsyncClient(timeout=None, limits=pool, trust_env=False) as self._http:
+        pool = httpx.Limits(max_connections=None, max_keepalive_connections=_POOL_SIZE)
+        async with contextlib.AsyncExitStack() as stack:
+            self._pools = [
+                await stack.enter_async_context(httpx.AsyncClient(timeout=None, limits=pool, trust_env=False))
+                for _ in range(0, self._max_concurrent, _POOL_SIZE)
+            ]
             self._slots = asyncio.Semaphore(self._max_concurrent)
             closing = asyncio.Event()
             started.set_result((asyncio.get_running_loop(), closing))
@@ -145,13 +115,13 @@ class SandboxClient:
 
     async def _check_one(self, url: str) -> dict:
         try:
-            response = await self._http.get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
+            response = await self._pools[0].get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
             response.raise_for_status()
             health = response.json()
             allowed = health["limits"]["max"]
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             raise SandboxDown(
-                f"no sandbox service answers at {url} ({_describe(error)}); start one there, correct "
+                f"no sandbox service answers at {url} ({describe(error)}); start one there, correct "
                 "`sandbox.urls`, or leave `sandbox.urls` empty to have one started"
             ) from error
         for name, value in self._limits.items():
@@ -162,7 +132,7 @@ class SandboxClient:
     async def _run(self, code: str) -> SandboxResult:
         try:
             async with self._slots:
-                return await self._run_with_patience(_payload(code, self._limits))
+                return await self._run_with_patience(request_body(code, self._limits))
         except SandboxFailure:
             self._failures += 1
             raise
@@ -173,7 +143,7 @@ class SandboxClient:
         while True:
             try:
                 return await self._request(self._urls[(turn + attempt) % len(self._urls)], payload)
-            except _InfraFault as fault:
+            except InfraFault as fault:
                 answered |= fault.answered
                 pause_s = fault.retry_after_s + _jitter(attempt)
                 attempt += 1
@@ -182,9 +152,9 @@ class SandboxClient:
                 self._retries += 1
                 await asyncio.sleep(pause_s)
 
-    def _given_up(self, answered: bool, attempts: int, fault: _InfraFault) -> SandboxFailure:
+    def _given_up(self, answered: bool, attempts: int, fault: InfraFault) -> SandboxFailure:
         urls = ", ".join(self._urls)
-        tried = f"{attempts} attempts in {self._patience_s:g} s (`sandbox.patience_s`); last: {fault.reason}"
+        tried = f"{attempts} attempts in {self._patience_s:g} s (`sandbox.patience_s`); last: {fault}"
         if answered:
             return SandboxFailure(f"the sandbox at {urls} could not run a snippet: {tried}")
         return SandboxDown(f"no sandbox answers at {urls} (`sandbox.urls`): {tried}")
@@ -192,53 +162,15 @@ class SandboxClient:
     async def _request(self, url: str, payload: dict) -> SandboxResult:
         try:
             async with asyncio.timeout(self._call_s):
-                response = await self._http.post(f"{url}/v1/run", json=payload)
+                http = self._pools[next(self._pool_turn) % len(self._pools)]
+                response = await http.post(f"{url}/v1/run", json=payload)
         except TimeoutError:
-            raise _InfraFault(f"{url}: no answer within {self._call_s:g} s", answered=False) from None
+            raise InfraFault(f"{url}: no answer within {self._call_s:g} s", answered=False) from None
         except httpx.TransportError as error:
-            raise _InfraFault(f"{url}: {_describe(error)}", answered=False) from error
-        if response.status_code in _BUSY_STATUSES:
-            raise _InfraFault(f"{url}: HTTP {response.status_code}", True, _retry_after_s(response))
-        return _result(url, response)
-
-
-def _payload(code: str, limits: dict) -> dict:
-    return {
-        "code": with_final_answer(code),
-        "fetch_files": [final_answer.RECORD_FILE],
-        "limits": limits,
-    }
+            raise InfraFault(f"{url}: {describe(error)}", answered=False) from error
+        return read_reply(url, response)
 
 
 def _jitter(attempt: int) -> float:
     """Seconds to wait after an attempt: full jitter over an exponentially growing window."""
     return random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt))
-
-
-def _retry_after_s(response: httpx.Response) -> float:
-    """The header's seconds; 0 without it or for its date form, which our service does not send."""
-    value = response.headers.get("retry-after", "")
-    return float(value) if value.isdecimal() else 0.0
-
-
-def _result(url: str, response: httpx.Response) -> SandboxResult:
-    if response.status_code != 200:
-        raise SandboxFailure(f"{url} refused a snippet: HTTP {response.status_code} {response.text[:500]}")
-    try:
-        answer = response.json()
-        if answer["outcome"] not in CODE_OUTCOMES:
-            raise _InfraFault(f"{url}: {answer['outcome']}: {answer['stderr'].strip()}", answered=True)
-        record = answer["files"].get(final_answer.RECORD_FILE)
-        return SandboxResult(
-            outcome=answer["outcome"],
-            stdout=answer["stdout"],
-            stderr=answer["stderr"],
-            final_answer=None if record is None else base64.b64decode(record).decode("utf-8", "replace"),
-            wall_ms=answer["wall_ms"],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SandboxFailure(f"{url} does not answer as a sandbox service does: {error!r}") from error
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -19,24 +19,29 @@ class Checkpoints:
     """The checkpoints of one run, each holding the device state and the host's.
 
     The caller flushes the metrics up to a step before it saves that step, so that no checkpoint is ahead
-    of its metrics. Directories that a killed process left unfinished are deleted on construction.
+    of its metrics. Directories that a killed process left unfinished are deleted on construction, unless
+    it is for reading only.
     """
 
-    def __init__(self, directory: pathlib.Path, keep: int):
+    def __init__(self, directory: pathlib.Path, keep: int | None):
         """Opens the directory, making it if need be.
 
         Args:
           directory: absolute, or relative to the current directory.
-          keep: how many of the latest checkpoints stay on the disk, at least 1.
+          keep: how many of the latest checkpoints stay on the disk, at least 1; None: for reading
+            only, which leaves alone what a running training is writing in the same directory.
         """
-        if keep < 1:
+        reading_only = keep is None
+        if not reading_only and keep < 1:
             raise ValueError(f"keep is {keep}; at least one checkpoint must be kept to resume from")
         self._directory = pathlib.Path(directory).absolute()
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=ocp.checkpoint_managers.LatestN(keep),
-                cleanup_tmp_directories=True,
+                cleanup_tmp_directories=not reading_only,
+                create=not reading_only,
+                read_only=reading_only,
             ),
         )
 

@@ -88,7 +88,7 @@ def update(model, dtype, temperature, optimiser, loss, state: TrainState, batch:
 
     tokens = watched["loss"][1]
     grads = jax.tree.map(lambda g: g / jnp.maximum(tokens, 1.0), grads)
-    norm = optax.global_norm(grads)
+    norm = optax.tree.norm(grads)
     finite = jnp.isfinite(norm)
     updates, opt_state = optimiser.update(grads, state.opt_state, state.params)
     new_state = TrainState(optax.apply_updates(state.params, updates), opt_state)

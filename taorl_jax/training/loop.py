@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 from rich.console import Console
 
@@ -32,7 +33,7 @@ from taorl_jax.training.metrics import MetricsWriter, read_metrics
 from taorl_jax.training.run_directory import RunDirectory, open_run
 from taorl_jax.training.setup import prepare
 from taorl_jax.training.targets import Targets, make_targets
-from taorl_jax.training.trajectory_log import write_trajectories
+from taorl_jax.training.trajectory_log import Episode, write_trajectories
 
 logger = logging.getLogger(__name__)
 
@@ -264,10 +265,17 @@ def _require_something_to_learn(parts: Parts, progress: Progress):
 
 
 def _log_trajectories(parts: Parts, step: int, experience: Experience, targets: Targets):
-    chosen = [(group, i) for group in experience.groups for i in range(len(group.trajectories))][
-        : parts.config.log.trajectories
-    ]
-    write_trajectories(parts.run.trajectories, step, chosen, targets.reshaped, parts.decode)
+    """Writes the first episodes of the step's groups, with what each token weighed in the loss."""
+    episodes = []
+    for group in experience.groups:
+        for trajectory, advantage in zip(group.trajectories, group.advantages, strict=True):
+            nothing = np.zeros(len(trajectory), np.float32)
+            reshaped = targets.reshaped.get(trajectory, nothing)
+            episodes.append(
+                Episode(group.prompt.problem, trajectory, advantage * trajectory.loss_mask, reshaped)
+            )
+    chosen = episodes[: parts.config.log.trajectories]
+    write_trajectories(parts.run.trajectories, step, chosen, parts.decode)
 
 
 def _report(parts: Parts, progress: Progress, console: Console, interrupted, samples):

@@ -32,7 +32,7 @@ class MetricsWriter:
         self._last_step = -1 if resume_step is None else resume_step
         drop_rows_after(self._path, self._last_step)
         drop_events_after(self._events_directory, self._last_step)
-        self._rows = open(self._path, "a", encoding="utf-8")
+        self._rows = self._path.open("a", encoding="utf-8")
         self._events = EventFileWriter(str(self._events_directory))
 
     def write(self, step: int, metrics: Mapping[str, float | int | None]) -> None:

@@ -96,7 +96,7 @@ def open_run(
 
 
 def config_differences(saved: ConfigDict, current: ConfigDict) -> dict[str, tuple]:
-    """Dotted name -> (saved, current value) of the settings that differ and may not; "absent" where missing."""
+    """Dotted name -> (saved, current) value of settings that may not differ and do; "absent" if missing."""
     saved_flat, current_flat = flatten(saved), flatten(current)
     differences = {}
     for key in sorted(saved_flat.keys() | current_flat.keys()):
@@ -114,12 +114,13 @@ def _require_same_config(config_path, text):
     saved, current = (ConfigDict(json.loads(config)) for config in (config_path.read_text(), text))
     differences = config_differences(saved, current)
     if differences:
+        free = ", ".join(entry + "*" if entry.endswith(".") else entry for entry in MAY_CHANGE)
         lines = [f"  {key}: {there!r} there, {here!r} now" for key, (there, here) in differences.items()]
         raise WorkdirRefused(
             f"--workdir {config_path.parent} holds a run of another config:\n"
             + "\n".join(lines)
             + "\nGive that run's values to go on with it, or name another --workdir. "
-            + f"Only these may change: {', '.join(key + '*' if key.endswith('.') else key for key in MAY_CHANGE)}."
+            + f"Only these may change: {free}."
         )
 
 
@@ -162,6 +163,7 @@ def _logging_to(path):
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     absl.logging.set_verbosity(absl.logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # else one line a snippet
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)

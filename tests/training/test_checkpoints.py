@@ -76,6 +76,17 @@ def test_a_step_is_saved_once(open_checkpoints):
         checkpoints.save(2, make_state(2), {})
 
 
+def test_a_reader_leaves_a_running_training_alone(open_checkpoints):
+    training = open_checkpoints()
+    training.save(1, make_state(1), {"at": 1})
+    training.wait()
+    training.save(2, make_state(2, size=500_000), {"at": 2})
+    reader = open_checkpoints(keep=None)
+    assert reader.restore(1, abstract(make_state(1)))[1] == {"at": 1}
+    training.wait()
+    assert training.latest_step() == 2
+
+
 def test_a_missing_step_is_no_silent_fresh_start(open_checkpoints):
     with pytest.raises(FileNotFoundError):
         open_checkpoints().restore(9, abstract(make_state(9)))

@@ -2,7 +2,10 @@
 
 import json
 import logging
-import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
 import warnings
 
 import absl.logging
@@ -10,6 +13,8 @@ import pytest
 from ml_collections import ConfigDict
 
 from taorl_jax.training.run_directory import WorkdirRefused, config_differences, open_run
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
 def make_config(**changes):
@@ -104,23 +109,27 @@ def test_a_folder_left_before_its_config_was_written_is_used(tmp_path):
         assert not run.continued
 
 
-def hold(path, opened, release):
-    with open_run(path, make_config(), "x"):
-        opened.set()
-        release.wait(60)
+HOLD = """
+import sys
+from ml_collections import ConfigDict
+from taorl_jax.training.run_directory import open_run
+with open_run(sys.argv[1], ConfigDict(eval(sys.argv[2])), "x"):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture
 def holder(tmp_path):
     """Another process that holds the folder."""
-    context = multiprocessing.get_context("spawn")
-    opened, release = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(str(tmp_path), opened, release))
-    process.start()
-    assert opened.wait(60)
-    yield process
-    release.set()
-    process.join()
+    command = [sys.executable, "-c", HOLD, str(tmp_path), repr(make_config().to_dict())]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout.readline() == "open\n"
+        yield process
+        process.kill()
 
 
 def test_two_processes_do_not_write_in_one_folder(tmp_path, holder):
@@ -130,7 +139,7 @@ def test_two_processes_do_not_write_in_one_folder(tmp_path, holder):
 
 def test_death_releases_the_folder(tmp_path, holder):
     holder.kill()
-    holder.join()
+    holder.wait()
     with open_run(str(tmp_path), make_config(), "x") as run:
         assert run.continued
 

@@ -1,0 +1,66 @@
+"""Sampling against the distribution it claims to draw from."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from taorl_jax.rollout.sampling import request_key, sample, token_uniforms
+
+
+def draw(logits_V, temperature, count, seed=0):
+    uniforms = jax.random.uniform(jax.random.key(seed), (count, 2))
+    logits = jnp.broadcast_to(jnp.asarray(logits_V, jnp.float32), (count, len(logits_V)))
+    return jax.jit(sample)(logits, temperature, uniforms)
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
+def test_frequencies_logprobs_and_entropies_are_those_of_the_softmax(temperature):
+    logits = np.random.default_rng(0).normal(0, 2, 97)
+    scaled = logits / temperature
+    probs = np.exp(scaled - scaled.max())
+    probs /= probs.sum()
+    tokens, logprobs, entropies = draw(logits, temperature, 50_000)
+    observed = np.bincount(tokens, minlength=97)
+    rare = probs * 50_000 < 5
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(probs[~rare], probs[rare].sum()) * 50_000
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+    np.testing.assert_allclose(logprobs, np.log(probs)[np.asarray(tokens)], atol=1e-5)
+    np.testing.assert_allclose(entropies, -(probs * np.log(probs)).sum(), atol=1e-5)
+
+
+def test_a_large_vocabulary_keeps_its_tail():
+    """151,936 entries, half the mass in a tail of 150,000 equal ones: each block gets its share."""
+    logits = np.zeros(151_936)
+    logits[:1936] = np.log(150_000 / 1936)
+    tokens, _, _ = draw(logits, 1.0, 8_000)
+    tokens = np.asarray(tokens)
+    observed = np.append((tokens < 1936).sum(), np.histogram(tokens, bins=np.linspace(1936, 151_936, 31))[0])
+    expected = np.append(4000, np.full(30, 4000 / 30))
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+def test_impossible_tokens_are_never_drawn_at_either_end_of_the_unit_interval():
+    logits = jnp.array([[-jnp.inf, 0.0, -jnp.inf, 1.0, -jnp.inf]] * 2)
+    edges = jnp.array([[0.0, 0.0], [1.0 - 2**-24, 1.0 - 2**-24]])
+    tokens, logprobs, entropies = sample(logits, 1.0, edges)
+    assert tokens.tolist() == [1, 3]
+    assert np.isfinite(logprobs).all()
+    assert np.isfinite(entropies).all()
+
+
+def test_zero_temperature_takes_the_most_likely_token():
+    tokens, logprobs, _ = draw([0.0, 3.0, 1.0], 0.0, 5)
+    assert tokens.tolist() == [1] * 5
+    np.testing.assert_allclose(logprobs, 3 - np.log(1 + np.e**3 + np.e), rtol=1e-5)
+
+
+def test_every_part_of_a_request_changes_the_numbers():
+    base = (0, 0, 0, 0, 0)
+    requests = [base] + [tuple(int(i == part) for i in range(5)) for part in range(5)]
+    pairs = [tuple(token_uniforms(request_key(*r)[None], jnp.array([3]))[0].tolist()) for r in requests]
+    assert len(set(pairs)) == len(requests)
+    again = token_uniforms(request_key(*base)[None], jnp.array([3]))[0].tolist()
+    assert tuple(again) == pairs[0]

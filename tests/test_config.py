@@ -1,0 +1,140 @@
+"""The config: arms, nearest keys, and a failing example for every check."""
+
+import dataclasses
+
+import pytest
+import worlds
+
+from taorl_jax.config import (
+    ARMS,
+    ConfigError,
+    apply_argument,
+    base_config,
+    describe,
+    flatten,
+    nearest_key,
+    validate,
+)
+from taorl_jax.models.model_config import ModelConfig
+
+MODEL = ModelConfig(320, 32, 48, 2, 4, 2, 8, 256)
+
+
+def config(**overrides):
+    return worlds.make_config("nowhere", **overrides)
+
+
+def test_a_sound_config_gives_its_derived_sizes():
+    sizes = validate(config(), MODEL, devices=1)
+    assert sizes["episodes per draw"] == 16
+    assert sizes["episodes per step, at most"] == 32
+    assert sizes["groups per optimiser update"] == 2
+    assert sizes["tokens per micro-batch"] == 4 * 192
+    assert "episodes per draw: 16" in describe(config(), sizes)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"rollout__prompt_tokens": 191}, r"rollout\.prompt_tokens=191 leaves no room.*context_tokens=192"),
+        ({"rollout__context_tokens": 300}, r"context_tokens=300 tokens exceed.*max_position_embeddings=256"),
+        ({"mesh__data": 2}, r"= 2 devices, but jax sees 1"),
+        ({"rollout__prompts": 5}, r"rollout\.prompts = 5.*train\.minibatches = 2.*\[4, 6\]"),
+        ({"train__steps": -1}, r"train\.steps=-1 is negative"),
+        ({"rollout__temperature": 0.0}, r"rollout\.temperature=0\.0 must be positive"),
+        ({"rollout__slots": 0}, r"rollout\.slots=0 must be positive"),
+        (
+            {"policy__compute_dtype": "float16"},
+            r"policy\.compute_dtype='float16'; use 'float32' or 'bfloat16'",
+        ),
+        ({"policy__cache_dtype": "int8"}, r"policy\.cache_dtype='int8'"),
+        ({"advantage__baseline": "some"}, r"advantage\.baseline='some'; use 'kept' or 'all'"),
+        ({"bonus__top_share": 0.0}, r"bonus\.top_share=0\.0 must be in \(0, 1\]"),
+        ({"loss__clip_low": 1.0}, r"loss\.clip_low=1\.0 must be below 1"),
+        ({"loss__dual_clip": 1.0}, r"loss\.dual_clip=1\.0 must be above 1"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused_by_name(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(config(**overrides), MODEL, devices=1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sizes", "message"),
+    [
+        ({"mesh__data": 3}, {}, r"rollout\.slots = 8 is not divisible by mesh\.data \* mesh\.fsdp = 3"),
+        ({"rollout__prefill_rows": 3, "mesh__data": 2}, {}, r"rollout\.prefill_rows = 3"),
+        ({"rollout__extend_rows": 3, "mesh__data": 2}, {}, r"rollout\.extend_rows = 3"),
+        ({"train__micro_rows": 3, "mesh__data": 2}, {}, r"train\.micro_rows = 3"),
+        ({"mesh__fsdp": 2}, {"hidden": 33}, r"hidden size = 33 is not divisible by mesh\.fsdp = 2"),
+        ({"mesh__tensor": 8}, {}, r"heads = 4 is not divisible by mesh\.tensor = 8"),
+        ({"mesh__tensor": 2}, {"mlp": 47}, r"MLP size = 47"),
+        ({"mesh__tensor": 2}, {"vocab_size": 321}, r"vocabulary = 321"),
+    ],
+    ids=str,
+)
+def test_sizes_that_the_mesh_does_not_divide_are_refused(overrides, sizes, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(config(**overrides), dataclasses.replace(MODEL, **sizes), devices=8)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_an_arm_changes_what_it_says_and_nothing_else(arm):
+    base, changed = flatten(base_config()), flatten(apply_argument(base_config(), f"arm={arm}"))
+    differences = {key for key in base if base[key] != changed[key]}
+    assert differences - {"arm"} == {key for key, value in ARMS[arm].items() if base[key] != value}
+    assert set(ARMS[arm]) <= differences, "an arm must not restate the base"
+    assert changed["arm"] == arm
+
+
+def test_arms_are_those_of_the_paper():
+    """Baselines table of the method: which switches each arm turns."""
+    switches = ("filter.criterion1", "filter.criterion2", "filter.drop_void", "bonus.coefficient")
+    table = {arm: [ARMS[arm].get(s, "base") for s in switches] for arm in ARMS}
+    assert table == {
+        "taorl": ["base"] * 4,
+        "tir": [False, False, False, 0.0],
+        "simpletir": [False, "base", "base", 0.0],
+        "no_filter": [False, False, "base", "base"],
+        "no_bonus": ["base", "base", "base", 0.0],
+        "criterion1_only": ["base", False, "base", "base"],
+        "criterion2_only": [False, "base", "base", "base"],
+    }
+
+
+@pytest.mark.parametrize("argument", ["arm=sometir", "tir", "seed=3"])
+def test_an_unknown_argument_is_answered_with_the_arms(argument):
+    with pytest.raises(ConfigError, match="arm= and one of taorl, tir"):
+        apply_argument(base_config(), argument)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("train.stps", "train.steps"),
+        ("trian.steps", "train.steps"),
+        ("learning_rate", "train.learning_rate"),
+        ("filter.criterion_1", "filter.criterion1"),
+        ("sed", "seed"),
+    ],
+)
+def test_nearest_key(wrong, right):
+    assert nearest_key(wrong, base_config()) == right
+
+
+def test_configs_are_locked():
+    with pytest.raises((AttributeError, KeyError)):
+        config().train.stps = 3
+
+
+def test_every_value_is_commented():
+    """A setting without a comment is one that users have to look for in the code."""
+    import inspect
+
+    lines = [
+        line
+        for line in inspect.getsource(base_config).splitlines()
+        if " = " in line and "ConfigDict" not in line
+    ]
+    assert [line for line in lines if "  # " not in line] == []
