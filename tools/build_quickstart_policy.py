@@ -12,9 +12,10 @@ import random
 
 from taorl_jax.data.tasks import make_instance
 from taorl_jax.models.checkpoint import save_params
-from taorl_jax.models.model_config import read_model_config
+from taorl_jax.models.model_config import ModelConfig, read_model_config
 from taorl_jax.models.tokenizer import Tokenizer
 from taorl_jax.tool_use.observation import format_observation
+from tools.quickstart_card import write_card
 from tools.quickstart_tokenizer import train_tokenizer
 from tools.quickstart_traces import make_trace
 from tools.quickstart_warm_start import OBSERVATION_LIMIT, warm_start
@@ -77,8 +78,8 @@ def write_json(path: pathlib.Path, value: dict):
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
-def build(out: pathlib.Path, steps: int, seed: int):
-    """Writes the whole checkpoint folder but its model card."""
+def build(out: pathlib.Path, steps: int, seed: int) -> ModelConfig:
+    """Writes the checkpoint folder, all but its model card."""
     out.mkdir(parents=True, exist_ok=True)
     hf_tokenizer = train_tokenizer(corpus(seed), VOCABULARY)
     hf_tokenizer.save_pretrained(out)
@@ -87,7 +88,7 @@ def build(out: pathlib.Path, steps: int, seed: int):
     config = read_model_config(out)
     params = warm_start(config, Tokenizer.load(out), hf_tokenizer.eos_token_id, steps, seed)
     save_params(params, config, out, like=out)
-    print(f"wrote {out} ({config.parameters:,} parameters)")
+    return config
 
 
 def main():
@@ -96,8 +97,16 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("experiments/quickstart_policy"))
     parser.add_argument("--steps", type=int, default=STEPS, help="warm-start steps")
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--no-card", action="store_true", help="don't measure it, write no README.md")
     arguments = parser.parse_args()
-    build(arguments.out, arguments.steps, arguments.seed)
+    config = build(arguments.out, arguments.steps, arguments.seed)
+    if not arguments.no_card:
+        write_card(
+            arguments.out,
+            parameters=config.parameters,
+            vocabulary=config.vocab_size,
+            steps=arguments.steps,
+        )
 
 
 if __name__ == "__main__":

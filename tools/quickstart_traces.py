@@ -1,9 +1,9 @@
 """Tool-use traces for the warm start of the quickstart policy: right ones, and many flawed on purpose.
 
 Flaws are of two kinds. Systematic ones are what a policy would do most of the time for a kind of problem (a
-wrong formula, stopping after the first of two calls, a forgotten import), so greedy decoding is wrong too
+wrong formula, even and odd confused, a forgotten import), so greedy decoding is wrong too
 and reinforcement learning has something to find: a right minority always exists, except out of reach.
-The others happen anywhere: guessing without the tool, a bracket left open, giving up, an answer without box.
+The others happen anywhere: guessing without the tool, a bracket left open, giving up after an error.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ from collections.abc import Callable, Generator
 from taorl_jax.data.tasks import Instance
 from taorl_jax.tool_use.result import SandboxResult
 
-GUESS = 0.10  # answers without the tool, wrongly
-WORDLESS_GUESS = 0.3  # share of the guesses that don't even name a number
-OPEN_BRACKET = 0.05  # a call fails for want of a bracket
-UNBOXED = 0.03  # names its answer outside a box
-GIVE_UP = 0.3  # of failed calls are the last one
-RIGHT = 0.45  # right formula, or a second call, where a systematic mistake exists
-RIGHT_MOSTLY = 0.88  # the same for trivial problems
-FORGOTTEN_IMPORT = 0.7
-RIGHT_REPAIR = 0.65  # of repairs add the import; the others work around it, wrongly
+GUESS = 0.14  # of all but trivial problems are answered without the tool, wrongly
+WORDLESS_GUESS = 0.45  # of these name no number at all
+OPEN_BRACKET = 0.03  # of calls fail for want of a bracket
+GIVE_UP = 0.2  # of failed calls are the last one
+RIGHT = 0.43  # of formulas are right where a systematic mistake exists
+STOP_EARLY = 0.1  # of traces take the first of two results for the answer
+RIGHT_DIFFERENCE = 0.75  # the same for the trivial problem that has one
+FORGOTTEN_IMPORT = 0.6
+RIGHT_REPAIR = 0.55  # of repairs add the import; the others work around it, wrongly
 
 FENCE = "```"
 # A turn is text of the policy; what comes back is the output of its code, or None if that failed.
@@ -56,22 +56,21 @@ def _formula(right: str, wrong: str, share: float) -> Callable[..., Turns]:
     return solve
 
 
-def _halve(rng, first, second, step) -> Turns:
-    """Mostly stops at N; else halves or adds, now and then the wrong one of the two."""
-    number = yield from _call(f"{first}*{second}", rng)
-    if number is None or rng.random() > RIGHT + 0.03:
-        return number
-    halves = (int(number) % 2 == 0) ^ (rng.random() < 0.2)
-    return (yield from _call(f"{number}//2" if halves else f"{number}+{step}", rng, "Then:"))
+def _two_calls(right: Callable[..., str], wrong: Callable[..., str]) -> Callable[..., Turns]:
+    """A product, then a second call on it, mostly the wrong one; or none."""
+
+    def solve(rng, first, second, *rest):
+        product = yield from _call(f"{first}*{second}", rng)
+        if product is None or rng.random() < STOP_EARLY:
+            return product
+        follow_up = right if rng.random() < RIGHT else wrong
+        return (yield from _call(follow_up(product, *rest), rng, "Then:"))
+
+    return solve
 
 
-def _digits(rng, first, second) -> Turns:
-    """Mostly stops at N; else adds its digits, or multiplies them."""
-    number = yield from _call(f"{first}*{second}", rng)
-    if number is None or rng.random() > RIGHT + 0.03:
-        return number
-    sign = "*" if rng.random() < 0.2 else "+"
-    return (yield from _call(sign.join(number), rng, "Then:"))
+def _halve_if(parity: int) -> Callable[..., str]:
+    return lambda product, step: f"{product}//2" if int(product) % 2 == parity else f"{product}+{step}"
 
 
 def _needs_import(function: str) -> Callable[..., Turns]:
@@ -85,36 +84,34 @@ def _needs_import(function: str) -> Callable[..., Turns]:
             if rng.random() < GIVE_UP:
                 return None
             if rng.random() > RIGHT_REPAIR:
-                return (yield _code(f"print({max(first, second)}-{min(first, second)})", opening))
+                return (yield _code(f"print({first}-{second})", opening))
         return (yield _code(f"from math import {function}\n{call}", opening))
 
     return solve
 
 
 SOLVERS = {
-    "sum": _formula("{0}+{1}", "{0}-{1}", RIGHT_MOSTLY),
-    "difference": _formula("{1}-{0}", "{0}-{1}", RIGHT_MOSTLY),
+    "sum": _formula("{0}+{1}", "", 1.0),
+    "difference": _formula("{0}-{1}", "{0}+{1}", RIGHT_DIFFERENCE),
     "crates": _formula("{0}*{1}-{2}", "{0}*{1}+{2}", RIGHT),
     "bags": _formula("{0}*{1}+{2}", "{0}*({1}+{2})", RIGHT),
     "share": _formula("{0}%{1}", "{0}//{1}", RIGHT),
-    "halve": _halve,
-    "digits": _digits,
+    "halve": _two_calls(_halve_if(0), _halve_if(1)),
+    "digits": _two_calls("+".join, "*".join),
     "divisor": _needs_import("gcd"),
     "multiple": _needs_import("lcm"),
-    "primes": _formula("{0}//2", "{0}//3", 0.5),  # never right: the policy knows no better
+    "primes": _formula("", "{0}//2", 0.0),  # never right: the policy knows no better
 }
 
 
 def _attempt(instance: Instance, rng: random.Random) -> Turns:
-    if rng.random() < GUESS:
+    if instance.problem.tier != "trivial" and rng.random() < GUESS:
         wordless = rng.random() < WORDLESS_GUESS
-        yield "I guess so." if wordless else f"I guess \\boxed{{{rng.randint(10, 999)}}}."
+        yield "I guess so." if wordless else f"I guess \\boxed{{{instance.numbers[0]}}}."
         return None
     result = yield from SOLVERS[instance.template](rng, *instance.numbers)
     if result is None:
         yield "I give up."
-    elif rng.random() < UNBOXED:
-        yield f"The answer is {result}."
     else:
         yield f"The answer is \\boxed{{{result}}}."
 

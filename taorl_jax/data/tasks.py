@@ -62,7 +62,7 @@ def _product_and_step(rng):
     first, second = 2 * rng.randint(6, 49), rng.randint(12, 99)
     if rng.random() < 0.5:
         first, second = first + 1, second | 1
-    return first, second, rng.randint(11, 99)
+    return first, second, rng.randint(1, 9)
 
 
 def _halve_or_step(first, second, step):
@@ -89,9 +89,9 @@ TEMPLATES = {
     "difference": Template(
         "trivial",
         2,
-        lambda rng: tuple(sorted(rng.sample(range(100, 1000), 2))),
-        ("Take {0} away from {1}.",),
-        lambda a, b: b - a,
+        lambda rng: tuple(sorted(rng.sample(range(100, 1000), 2), reverse=True)),
+        ("From {0} take away {1}.",),
+        lambda a, b: a - b,
     ),
     "crates": Template(
         "one_call",

@@ -31,7 +31,7 @@ def digit_sum(n):
 # Answers from the problem's text alone, by other routes than the generator's.
 READINGS = {
     r"What is (\d+) \+ (\d+)\?": lambda a, b: a + b,
-    r"Take (\d+) away from (\d+)\.": lambda a, b: b - a,
+    r"From (\d+) take away (\d+)\.": lambda a, b: a - b,
     r"(\d+) crates hold (\d+) (\w+) each\. (\d+) \w+ break\. How many \w+ are left\?": (
         lambda a, b, _, c: sum([b] * a) - c
     ),

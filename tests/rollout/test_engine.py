@@ -61,10 +61,8 @@ def test_recorded_numbers_equal_a_teacher_forced_forward_over_tool_turns(tiny_po
     world = World(tiny_policy)
     world.start({slot: (slot // 2, slot % 2) for slot in range(8)})
     world.decode(6, temperature)
-    world.engine.extend(
-        world.rollout_params,
-        [world.observe(slot, list(range(40, 41 + 4 * slot))) for slot in (5, 0, 2, 1, 4)],
-    )
+    observed = [world.observe(slot, list(range(40, 41 + 4 * slot))) for slot in (5, 0, 2, 1, 4)]
+    world.engine.extend(world.rollout_params, observed)
     world.decode(6, temperature)
     for slot, tokens in world.tokens.items():
         ids = jnp.array([tokens])

@@ -69,13 +69,13 @@ def test_stopping_does_not_wait_for_a_running_snippet(tmp_path, scratch_root):
     pid_file = tmp_path / "pid"
     code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     with LocalSandbox(lanes=1, log_path=tmp_path / "log") as sandbox:
-        client = SandboxClient([sandbox.url], **{**SETTINGS, "wall_s": 60.0})
-        future = client.submit(code)
-        wait_until(lambda: pid_file.exists() and pid_file.read_text())
+        with SandboxClient([sandbox.url], **{**SETTINGS, "wall_s": 60.0}) as client:
+            future = client.submit(code)
+            wait_until(lambda: pid_file.exists() and pid_file.read_text())
+        assert future.cancelled()
+        assert not gone(int(pid_file.read_text()))
     assert gone(int(pid_file.read_text()))
     assert list(scratch_root.iterdir()) == []
-    client.close()
-    assert future.cancelled()
 
 
 def test_a_call_survives_the_death_of_the_service(tmp_path, scratch_root, caplog):
@@ -135,8 +135,8 @@ PARENT = """
 import os, sys, time
 from taorl_jax.tool_use.local_sandbox import LocalSandbox
 with LocalSandbox(lanes=1, log_path=sys.argv[1]) as sandbox:
-    print(sandbox.pid, flush=True)
     try:
+        print(sandbox.pid, flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         os.kill(sandbox.pid, 0)

@@ -137,15 +137,8 @@ def test_every_flaw_is_frequent_enough_to_learn_from(traces):
 
 def test_a_build_is_complete_and_reproducible(tmp_path):
     for name in ("first", "second"):
-        command = [
-            sys.executable,
-            "-m",
-            "tools.build_quickstart_policy",
-            "--out",
-            tmp_path / name,
-            "--steps",
-            "2",
-        ]
+        options = f"--steps 2 --no-card --out {tmp_path / name}"
+        command = [sys.executable, "-m", "tools.build_quickstart_policy", *options.split()]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     for path in (tmp_path / "first").iterdir():
