@@ -22,8 +22,9 @@ def get_config(argument=""):
     c.rollout.turn_tokens = 64
     c.rollout.context_tokens = 192
     c.rollout.observation_tokens = 48
-    c.rollout.slots = 128
+    c.rollout.slots = 32
     c.rollout.chunk = 8
+    c.rollout.extend_rows = 16
     c.rollout.extend_tokens = 16
 
     c.bonus.coefficient = 0.2  # strong enough to matter in a run this short

@@ -52,7 +52,7 @@ def _numbers(*ranges):
 
 def _related(rng):
     """Two different three-digit numbers with a common divisor above 1."""
-    common = rng.randint(20, 60)
+    common = rng.randint(50, 99)
     first, second = rng.sample(range(-(-100 // common), 999 // common + 1), 2)
     return common * first, common * second
 

@@ -70,7 +70,7 @@ def test_the_same_arguments_give_the_same_problem_and_others_do_not():
     # Recorded once: a change of the generator changes what every recorded result was measured on.
     assert (
         make_problem(0, "heldout", 0).text
-        == "Let N be 50 * 66. If N is even, halve it. If N is odd, add 49 to it."
+        == "Let N be 50 * 66. If N is even, halve it. If N is odd, add 5 to it."
     )
     assert make_problem(3, "train", 0) == make_problem(3, "train", 0)
     texts = {make_problem(i, s, seed).text for i in range(20) for s in SPLITS for seed in range(2)}
