@@ -24,6 +24,7 @@ from taorl_jax.rewards.math import MathJudge
 from taorl_jax.rollout.scheduler import Scheduler
 from taorl_jax.rollout.trajectory import Trajectory
 from taorl_jax.tool_use.sandbox import open_sandbox
+from taorl_jax.tool_use.sandbox_client import SandboxClient
 from taorl_jax.training.checkpoints import Checkpoints
 from taorl_jax.training.durable_files import write_atomically
 from taorl_jax.training.experience import Experience, collect
@@ -76,6 +77,7 @@ class Parts:
     checkpoints: Checkpoints
     display: TrainingDisplay
     stop: StopRequest
+    sandbox: SandboxClient
     decode: Callable[[list[int]], str]
 
     def phase(self, name: str) -> Callable[[int, int], None]:
@@ -136,7 +138,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
         scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config.rollout)
         parts = Parts(
             config, run, learner, scheduler, stream, setup.heldout, judge, writer, checkpoints, display, stop,
-            setup.tokenizer.decode,
+            sandbox.client, setup.tokenizer.decode,
         )  # fmt: skip
         interrupted = None
         with display:
@@ -190,6 +192,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
             )
             updates.append(update_metrics)
         metrics = experience.metrics | targets.metrics | _mean_over_updates(updates)
+        metrics |= {f"timing/sandbox_{name}": count for name, count in parts.sandbox.stats().items()}
         metrics["timing/update_seconds"] = time.monotonic() - started
         progress.step += 1
         progress.stream_state = parts.stream.state()

@@ -25,6 +25,7 @@ SHRINK = {
     "rollout.slots": 16,
     "rollout.prefill_rows": 4,
     "train.steps": 4,
+    "train.minibatches": 2,
     "filter.min_group": 2,
     "eval.every": 2,
     "eval.problems": 4,
