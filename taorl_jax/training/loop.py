@@ -23,6 +23,7 @@ from taorl_jax.reporting.summary import final_summary, sample_table
 from taorl_jax.rewards.math import MathJudge
 from taorl_jax.rollout.scheduler import Scheduler
 from taorl_jax.rollout.trajectory import Trajectory
+from taorl_jax.tool_use.result import SandboxFailure
 from taorl_jax.tool_use.sandbox import open_sandbox
 from taorl_jax.tool_use.sandbox_client import SandboxClient
 from taorl_jax.training.checkpoints import Checkpoints
@@ -147,6 +148,12 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
             except Interrupted as signal:
                 interrupted = signal
                 _save(parts, progress)
+            except SandboxFailure as failure:
+                _save(parts, progress)
+                raise SandboxFailure(
+                    f"{failure}. Step {progress.step} is kept: the same command with "
+                    f"--workdir {run.path} goes on"
+                ) from failure
         writer.flush()
         _report(parts, progress, console, interrupted, samples if interrupted is None else [])
 
@@ -244,10 +251,9 @@ def _restore(checkpoints: Checkpoints, learner: Learner, stream: PromptStream) -
 def _require_sandbox(experience: Experience, config: ConfigDict):
     dropped, episodes = (experience.metrics[f"rollout/{name}"] for name in ("dropped_by_sandbox", "episodes"))
     if dropped > config.sandbox.max_failed_share * episodes:
-        raise UserError(
+        raise SandboxFailure(
             f"the sandbox failed {dropped} of {episodes} episodes of one step, more than "
-            f"sandbox.max_failed_share={config.sandbox.max_failed_share}; see sandbox.log, then give the "
-            "same command to go on"
+            f"sandbox.max_failed_share={config.sandbox.max_failed_share}; see sandbox.log"
         )
 
 

@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 
+from taorl_jax.tool_use.local_sandbox import LocalSandbox
 from taorl_jax.training.metrics import read_metrics
 from taorl_jax.training.trajectory_log import read_trajectories
 
@@ -194,6 +195,24 @@ def _services_of(parent):
                 continue
             if int(status.rsplit(")", 1)[1].split()[1]) == parent and "sandbox_service" in line:
                 yield int(path.name)
+
+
+def test_an_outage_that_outlasts_the_patience_stops_the_run_and_costs_nothing(whole, tmp_path):
+    """A service of the user's own dies and comes back an hour later, so to say."""
+    workdir = tmp_path / "run"
+    with LocalSandbox(lanes=2, log_path=tmp_path / "one.log") as service:
+        urls = {"sandbox__urls": f"('{service.url}',)", "sandbox__patience_s": 3.0, "checkpoint__every": 4}
+        process = start(workdir, **urls)
+        wait_for_step(process, workdir, 1)
+    code, output = finish(process)
+    assert code == 1, output
+    message = " ".join(output.split())
+    assert f"no sandbox answers at {service.url}" in message
+    step, _ = final_params(workdir)
+    assert f"Step {step} is kept" in message
+    code, output = finish(start(workdir, checkpoint__every=4))
+    assert code == 0, output
+    assert_same_run(whole[0], workdir)
 
 
 def test_eight_devices_give_the_same_losses(whole, tmp_path):
