@@ -69,10 +69,6 @@ def _two_calls(right: Callable[..., str], wrong: Callable[..., str]) -> Callable
     return solve
 
 
-def _by_parity(even: str, odd: str) -> Callable[..., str]:
-    return lambda product, step: (odd if int(product) % 2 else even).format(product, step)
-
-
 def _needs_import(function: str) -> Callable[..., Turns]:
     """Calls a function of `math`, at first mostly without importing it."""
 
@@ -96,7 +92,7 @@ SOLVERS = {
     "crates": _formula("{0}*{1}-{2}", "{0}*{1}+{2}", RIGHT),
     "bags": _formula("{0}*{1}+{2}", "{0}*({1}+{2})", RIGHT),
     "share": _formula("{0}%{1}", "{0}//{1}", RIGHT),
-    "halve": _two_calls(_by_parity("{0}//2", "{0}+{1}"), _by_parity("{0}*2", "{0}-{1}")),
+    "remainder": _two_calls("{}%{}".format, "{}//{}".format),
     "digits": _two_calls("+".join, "*".join),
     "divisor": _needs_import("gcd"),
     "multiple": _needs_import("lcm"),
