@@ -30,8 +30,10 @@ def get_config(argument=""):
     c.bonus.coefficient = 0.2  # strong enough to matter in a run this short
 
     c.train.steps = 20
+    c.train.minibatches = 4
     c.train.micro_rows = 8
     c.train.learning_rate = 3e-4
+    c.train.decay_updates = 100
 
     c.eval.every = 5
     c.checkpoint.every = 5

@@ -15,10 +15,10 @@ from collections.abc import Callable, Generator
 from taorl_jax.data.tasks import Instance
 from taorl_jax.tool_use.result import SandboxResult
 
-GUESS = 0.14  # of all but trivial problems are answered without the tool, wrongly
+GUESS = 0.12  # of all but trivial problems are answered without the tool, wrongly
 WORDLESS_GUESS = 0.45  # of these name no number at all
 OPEN_BRACKET = 0.03  # of calls fail for want of a bracket
-GIVE_UP = 0.2  # of failed calls are the last one
+GIVE_UP = 0.12  # of failed calls are the last one
 RIGHT = 0.4  # of formulas are right where a systematic mistake exists
 STOP_EARLY = 0.1  # of traces take the first of two results for the answer
 RIGHT_DIFFERENCE = 0.75  # the same for the trivial problem that has one
