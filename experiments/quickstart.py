@@ -33,7 +33,7 @@ def get_config(argument=""):
     c.train.minibatches = 4
     c.train.micro_rows = 8
     c.train.learning_rate = 3e-4
-    c.train.decay_updates = 100
+    c.train.decay_updates = 84
 
     c.eval.every = 5
     c.checkpoint.every = 5
