@@ -1,0 +1,403 @@
+r"""Whether two answers are equal: kinds from the text, values from math-verify's parser and sympy.
+
+A false "equal" is worse than a false "different". There is no absolute tolerance anywhere: numbers are compared
+to 30 digits, and a decimal may stand for an exact value only by the rules of `_decimals_agree`.
+"""
+
+import dataclasses
+import functools
+import re
+from fractions import Fraction
+
+import sympy
+from latex2sympy2_extended import NormalizationConfig, latex2sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from math_verify import verify
+from sympy.core.function import AppliedUndef
+
+from taorl_jax.rewards.answer_form import Group, Named, Relation, Scalar, Unreadable, Words, read_tidied
+from taorl_jax.rewards.latex import words
+
+DIGITS = 40  # of numerical comparison
+_AGREE = sympy.Float(10, DIGITS) ** -30  # relative
+_LEAST_DIGITS = 3  # of a decimal gold that may be rounded to
+_LEAST_DIGITS_OF_ANSWER = 6  # of a decimal answer for a gold without a finite decimal
+_FLOAT_DIGITS = 15  # as many digits, and a double may be off in the last ones
+_UNORDERED = ("list", "set", "union")
+
+_NORMALIZATION = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
+)
+# Juxtaposed numbers are not added up, and R is not r.
+_CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+
+_SIGN = r"(?P<sign>[+-]?)"
+_DECIMAL = re.compile(
+    rf"{_SIGN}(?P<whole>\d*)(?:\.(?P<part>\d*))?(?:(?:[eE]|(?:\\times|\\cdot|\*)10\^)\{{?(?P<power>[+-]?\d{{1,5}})\}}?)?"
+)
+_DIGIT_OR_GROUP = r"(?:\{{(?P<{0}>\d+)\}}|(?P<{0}_>\d))"
+_FRACTION = re.compile(
+    rf"{_SIGN}(?P<whole>\d*)\\frac{_DIGIT_OR_GROUP.format('top')}{_DIGIT_OR_GROUP.format('bottom')}"
+)
+_SLASH = re.compile(rf"{_SIGN}(?:(?P<whole>\d+) )?(?P<top>\d+) ?/ ?(?P<bottom>\d+)")
+_REPEATING = re.compile(rf"{_SIGN}(?P<whole>\d+)\.(?P<part>\d*)\\(?:overline|bar|dot)\{{(?P<cycle>\d+)\}}")
+_FACTOR = re.compile(r"(?<![\w.^}])(\d+(?:\.\d+)?)\s*\(")
+_SUBSCRIPT = re.compile(r"(?<!log)_\s*(?:\{\\([A-Za-z]+)\}|\\([A-Za-z]+))")  # L_{\odot}
+_TOKEN = r"(\\(?!sqrt|frac|sin|cos|tan|log|ln|exp|text)[A-Za-z]+|[0-9A-Za-z])"
+_NUMERATOR = re.compile(rf"\\frac\s*{_TOKEN}")
+_DENOMINATOR = re.compile(rf"\\frac(\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}})\s*{_TOKEN}")
+_SIDE_BY_SIDE = re.compile(r"\d\s+\d")
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A number or expression.
+
+    Attributes:
+      expr: sympy expression, exact.
+      place: exponent of ten of the last digit written, if it was written as a decimal; else None.
+      digits: significant digits written in that case.
+    """
+
+    expr: sympy.Expr
+    place: int | None = None
+    digits: int = 0
+
+
+def same(gold, answer) -> bool:
+    """Whether an answer's form equals the gold's. Not symmetric: units, names and digits may lack in one only.
+
+    Raises:
+      Unreadable: LaTeX that does not parse.
+    """
+    gold, answer = _simplest(gold), _simplest(answer)
+    if isinstance(gold, Words) or isinstance(answer, Words):
+        return _text(gold) == _text(answer) != ""
+    if isinstance(gold, Named) or isinstance(answer, Named):
+        return _same_named(gold, answer)
+    if isinstance(gold, Relation) or isinstance(answer, Relation):
+        return _same_relation(gold, answer)
+    if isinstance(gold, Group) or isinstance(answer, Group):
+        return isinstance(gold, Group) and isinstance(answer, Group) and _same_group(gold, answer)
+    return _same_scalar(gold, answer)
+
+
+def check_readable(form):
+    """Raises Unreadable unless every part of a form parses and has a value."""
+    if isinstance(form, Scalar):
+        value(form.latex)
+    elif isinstance(form, Group):
+        for item in form.items:
+            check_readable(item)
+    elif isinstance(form, Named):
+        check_readable(form.value)
+    elif isinstance(form, Relation):
+        for member in form.members:
+            check_readable(read_tidied(member))
+
+
+def _simplest(form):
+    """A group of one is its item; a true equation, as in 2 + 1 = 3, is its last member."""
+    if isinstance(form, Group) and form.kind in _UNORDERED and len(form.items) == 1:
+        return form.items[0]
+    if isinstance(form, Relation) and form.symbol == "=" and _consistent(form.members):
+        return read_tidied(form.members[-1])
+    return form
+
+
+def _text(form):
+    if isinstance(form, Words):
+        return words(form.text)
+    return words(form.latex) if isinstance(form, Scalar) and not form.unit else None
+
+
+def _same_named(gold, answer):
+    """A name may be left out or added, but not changed; `x = 1 = 2` is wrong whatever the gold."""
+    if isinstance(answer, Named) and not _consistent(answer.chain):
+        return False
+    if isinstance(gold, Named) and isinstance(answer, Named):
+        return (gold.name == answer.name and same(gold.value, answer.value)) or (
+            gold.name != answer.name and _same_equation(gold, answer)
+        )
+    if isinstance(gold, Relation) or isinstance(answer, Relation):
+        return _same_equation(gold, answer)
+    if isinstance(gold, Named):
+        return same(gold.value, answer)
+    return same(gold, answer.value)
+
+
+def _consistent(chain):
+    """Whether all members of `a = b = c` are equal; a single one is."""
+    forms = [read_tidied(member) for member in chain]
+    return all(same(form, forms[-1]) for form in forms[:-1])
+
+
+def _same_relation(gold, answer):
+    if not isinstance(gold, Relation) or not isinstance(answer, Relation) or gold.symbol != answer.symbol:
+        return False
+    if gold.symbol == "=":
+        return _same_equation(gold, answer)
+    return _proportional(gold.members, answer.members, positive=gold.symbol != r"\ne")
+
+
+def _same_equation(gold, answer):
+    sides = [_sides(form) for form in (gold, answer)]
+    return None not in sides and _proportional(*sides, positive=False)
+
+
+def _sides(form):
+    """Both sides of an equation, as LaTeX; None if the form is none."""
+    if isinstance(form, Relation):
+        return form.members if form.symbol == "=" and len(form.members) == 2 else None
+    if isinstance(form, Named) and len(form.chain) == 1:
+        return form.name, form.chain[0]
+    return None
+
+
+def _proportional(gold_sides, answer_sides, positive: bool) -> bool:
+    """Whether the differences of the sides are the same up to a constant factor."""
+    gold, answer = (value(left).expr - value(right).expr for left, right in (gold_sides, answer_sides))
+    ratios = []
+    for gold_number, answer_number in _samples(gold, answer):
+        if not gold_number or not answer_number:
+            return False
+        ratios.append(gold_number / answer_number)
+    if len(ratios) < 3 or any(not _close(ratio, ratios[0]) for ratio in ratios):
+        return False
+    return not positive or sympy.re(ratios[0]) > 0 == sympy.im(ratios[0])
+
+
+def _same_group(gold, answer):
+    gold_items, answer_items = gold.items, answer.items
+    if gold.kind in ("list", "set") and answer.kind in ("list", "set"):
+        if not _names_fit(gold_items, answer_items):
+            return False
+        if "set" in (gold.kind, answer.kind):
+            return _cover(gold_items, answer_items) and _covered(gold_items, answer_items)
+        return _matched(gold_items, answer_items)
+    if gold.kind != answer.kind or len(gold_items) != len(answer_items):
+        return False
+    if gold.kind in _UNORDERED:
+        return _matched(gold_items, answer_items)
+    return all(same(g, a) for g, a in zip(gold_items, answer_items, strict=True))
+
+
+def _names_fit(gold_items, answer_items):
+    """Where several names carry several values, each value needs its name on both sides."""
+    named = [[item.name for item in items if isinstance(item, Named)] for items in (gold_items, answer_items)]
+    if max(len(set(names)) for names in named) <= 1:
+        return True
+    return all(len(names) == len(items) for names, items in zip(named, (gold_items, answer_items), strict=True))
+
+
+def _cover(gold_items, answer_items):
+    return all(any(same(g, a) for a in answer_items) for g in gold_items)
+
+
+def _covered(gold_items, answer_items):
+    return all(any(same(g, a) for g in gold_items) for a in answer_items)
+
+
+def _matched(gold_items, answer_items):
+    """Whether the items can be paired off, each with an equal one."""
+    if len(gold_items) != len(answer_items):
+        return False
+    left = list(answer_items)
+    for gold_item in gold_items:
+        partner = next((place for place, item in enumerate(left) if same(gold_item, item)), None)
+        if partner is None:
+            return False
+        del left[partner]
+    return True
+
+
+def _same_scalar(gold: Scalar, answer: Scalar) -> bool:
+    """A unit may be left out or added, but not changed; % and ° are numbers as well."""
+    gold_value, answer_value = value(gold.latex), value(answer.latex)
+    if gold.unit == answer.unit:
+        return _same_value(gold_value, answer_value)
+    if gold.unit and answer.unit:
+        return False
+    unit = gold.unit or answer.unit
+    if unit.startswith("base") and not gold.unit:
+        return False
+    scale = {"%": sympy.Rational(1, 100), "°": sympy.pi / 180}.get(unit)
+    if scale is not None:
+        scaled, plain = (gold_value, answer_value) if gold.unit else (answer_value, gold_value)
+        converted = Value(scaled.expr * scale)
+        if _same_value(converted, plain) if gold.unit else _same_value(plain, converted):
+            return True
+        # A bare gold of at most 1 is a share, and 0.5 % is not it.
+        if unit == "%" and not gold.unit and not _beyond_one(gold_value):
+            return False
+    return _same_value(gold_value, answer_value)
+
+
+def _beyond_one(number: Value) -> bool:
+    size = sympy.N(sympy.Abs(number.expr))
+    return bool(size.is_number and size > 1)
+
+
+@functools.lru_cache(4096)
+def value(latex: str) -> Value:
+    """The value of tidied LaTeX.
+
+    Raises:
+      Unreadable: it does not parse, or it is no number (a division by zero).
+    """
+    plain = _literal(latex)
+    if plain is not None:
+        return plain
+    if _SIDE_BY_SIDE.search(latex):
+        raise Unreadable("numbers side by side")
+    text = re.sub(r"(\d)\.(?!\d)", r"\1", latex)
+    text = _SUBSCRIPT.sub(r"_{\1\2}", text)
+    text = _DENOMINATOR.sub(r"\\frac\1{\2}", _NUMERATOR.sub(r"\\frac{\1}", text))
+    text = _FACTOR.sub(r"\1\\cdot(", text)  # the parser takes 2(3) for a mixed number
+    # The parser knows \gamma as the gamma function only, and cannot read E with a subscript.
+    text = re.sub(r"\\gamma(?![A-Za-z])", r"\\varpi ", text)
+    text = re.sub(r"(?<![A-Za-z\\])E(?=\s*_)", r"\\Xi", text)
+    try:
+        expr = latex2sympy(text, normalization_config=_NORMALIZATION, conversion_config=_CONVERSION)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # the parser raises bare Exceptions
+        raise Unreadable("LaTeX that does not parse") from error
+    if not isinstance(expr, sympy.Expr) or expr.has(sympy.zoo, sympy.nan):
+        raise Unreadable("not a number or an expression")
+    return Value(_exact(expr))
+
+
+def _exact(expr):
+    """Decimals as fractions, `i` as the imaginary unit, what is not computed (f(x), dM/dt) as symbols."""
+    replace = {decimal: sympy.Rational(str(decimal)) for decimal in expr.atoms(sympy.Float)}
+    replace |= {symbol: sympy.I for symbol in expr.free_symbols if symbol.name == "i"}
+    replace |= {
+        opaque: sympy.Symbol(sympy.srepr(opaque)) for opaque in expr.atoms(AppliedUndef, sympy.Derivative)
+    }
+    return expr.xreplace(replace).doit()
+
+
+def _literal(latex: str) -> Value | None:
+    """A number written in digits, exactly."""
+    tight = latex.replace(" ", "")
+    if match := _FRACTION.fullmatch(tight):
+        top, bottom = (int(match[name] or match[name + "_"]) for name in ("top", "bottom"))
+        return _fraction(match["sign"], match["whole"], top, bottom)
+    if match := _SLASH.fullmatch(latex):
+        return _fraction(match["sign"], match["whole"], int(match["top"]), int(match["bottom"]))
+    if match := _REPEATING.fullmatch(tight):
+        cycle = Fraction(int(match["cycle"]), 10 ** len(match["cycle"]) - 1)
+        number = int(match["whole"] + match["part"]) + cycle
+        return Value(_rational(_signed(match["sign"], number / 10 ** len(match["part"]))))
+    match = _DECIMAL.fullmatch(tight)
+    if match is None or not (match["whole"] or match["part"]):
+        return None
+    part, power = match["part"] or "", int(match["power"] or 0)
+    number = Fraction(int(match["whole"] + part)) * Fraction(10) ** (power - len(part))
+    expr = _rational(_signed(match["sign"], number))
+    if not part and match["power"] is None:
+        return Value(expr)
+    return Value(expr, power - len(part), len((match["whole"] + part).lstrip("0")))
+
+
+def _fraction(sign, whole, top, bottom):
+    if bottom == 0:
+        raise Unreadable("a division by zero")
+    return Value(_rational(_signed(sign, int(whole or 0) + Fraction(top, bottom))))
+
+
+def _signed(sign, number):
+    return -number if sign == "-" else number
+
+
+def _rational(number: Fraction):
+    return sympy.Rational(number.numerator, number.denominator)
+
+
+def _same_value(gold: Value, answer: Value) -> bool:
+    if gold.expr == answer.expr:
+        return True
+    if gold.expr.free_symbols or answer.expr.free_symbols:
+        return _same_expression(gold.expr, answer.expr)
+    if gold.expr.is_infinite or answer.expr.is_infinite:
+        return False
+    gold_number, answer_number = (sympy.N(v.expr, DIGITS) for v in (gold, answer))
+    if not _is_finite(gold_number) or not _is_finite(answer_number):
+        return _verified(gold.expr, answer.expr)
+    if _close(gold_number, answer_number):
+        return True
+    if not gold_number or not answer_number or max(abs(gold_number), abs(answer_number)) < _AGREE:
+        return sympy.simplify(gold.expr - answer.expr) == 0
+    return _decimals_agree(gold, answer, abs(gold_number - answer_number), abs(gold_number))
+
+
+def _decimals_agree(gold: Value, answer: Value, difference, size) -> bool:
+    """When a decimal stands for another number.
+
+    A gold that was written as a decimal of at least 3 digits is met by what rounds to it. A gold that has no
+    finite decimal (1/3, a root) is met by its decimal to at least 6 digits, rounded or cut off. An answer with the
+    15 digits or more of a double may be off by its rounding.
+    """
+    if gold.place is not None and gold.digits >= _LEAST_DIGITS and not gold.expr.is_integer:
+        if difference <= sympy.Rational(10) ** gold.place / 2:
+            return True
+    if answer.place is None:
+        return False
+    if answer.digits >= _FLOAT_DIGITS and difference <= size * sympy.Rational(1, 10**12):
+        return True
+    if answer.digits < _LEAST_DIGITS_OF_ANSWER or _has_finite_decimal(gold.expr):
+        return False
+    return difference <= sympy.Rational(10) ** answer.place
+
+
+def _has_finite_decimal(expr) -> bool:
+    if not expr.is_Rational:
+        return bool(sympy.simplify(expr).is_Rational) and _has_finite_decimal(sympy.simplify(expr))
+    rest = expr.q
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+def _same_expression(gold, answer) -> bool:
+    """Equality of expressions with symbols, at real points; one of them is negative, since sqrt(x^2) is not x."""
+    agreed = 0
+    for gold_number, answer_number in _samples(gold, answer):
+        if not _close(gold_number, answer_number):
+            return False
+        agreed += 1
+    return agreed >= 3 or (agreed == 0 and _verified(gold, answer))
+
+
+def _samples(gold, answer):
+    """Values of both at points where both are finite."""
+    symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
+    for point in range(6):
+        at = {
+            symbol: sympy.Rational(17 + 10 * ((7 * place + 3 * point) % 11) + place, 41) * (-1 if point == 5 else 1)
+            for place, symbol in enumerate(symbols)
+        }
+        numbers = [sympy.N(expr.xreplace(at), DIGITS) for expr in (gold, answer)]
+        if all(map(_is_finite, numbers)):
+            yield numbers
+
+
+def _is_finite(number) -> bool:
+    return bool(number.is_number and number.is_finite and number.is_comparable is not None and _is_float(number))
+
+
+def _is_float(number) -> bool:
+    real, imaginary = number.as_real_imag()
+    return real.is_Number and imaginary.is_Number
+
+
+def _close(first, second) -> bool:
+    size = max(abs(first), abs(second))
+    return bool(abs(first - second) <= size * _AGREE)
+
+
+def _verified(gold, answer) -> bool:
+    """math-verify's own word, where nothing can be computed."""
+    return bool(verify(gold, answer, timeout_seconds=None, raise_on_error=True))
