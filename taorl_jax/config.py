@@ -56,6 +56,12 @@ def base_config() -> ConfigDict:
     c.sandbox.patience_s = 120.0  # seconds an outage is waited out before the run stops
     c.sandbox.max_failed_share = 0.02  # of a step's episodes dropped for the sandbox's faults; above: stop
 
+    c.reward = ConfigDict()
+    c.reward.extraction = "boxed"  # "boxed": the policy's own box; "paper": the released fallbacks
+    c.reward.workers = 1  # answers judged at once
+    c.reward.wall_s = 5.0  # seconds that judging an answer may take; over them the verdict is unknown
+    c.reward.memory_mb = 1024  # MiB that it may take
+
     c.filter = ConfigDict()
     c.filter.criterion1 = True  # drop episodes whose tool calls all failed
     c.filter.criterion2 = True  # drop groups that are all right or all wrong
@@ -179,6 +185,9 @@ POSITIVE = (
     "rollout.extend_tokens",
     "sandbox.concurrency",
     "sandbox.wall_s",
+    "reward.workers",
+    "reward.wall_s",
+    "reward.memory_mb",
     "filter.max_empty_steps",
     "train.minibatches",
     "train.micro_rows",
@@ -210,6 +219,10 @@ def _check_values(c: ConfigDict):
     _require(
         c.advantage.baseline in ("kept", "all"),
         f"advantage.baseline={c.advantage.baseline!r}; use 'kept' or 'all'",
+    )
+    _require(
+        c.reward.extraction in ("boxed", "paper"),
+        f"reward.extraction={c.reward.extraction!r}; use 'boxed' or 'paper'",
     )
     _require(0 < c.bonus.top_share <= 1, f"bonus.top_share={c.bonus.top_share} must be in (0, 1]")
     _require(c.loss.clip_low < 1, f"loss.clip_low={c.loss.clip_low} must be below 1")

@@ -1,7 +1,7 @@
 r"""What kind of thing an answer is: a number with a unit, a tuple, an interval, a set, an equation, words.
 
-The kind is read from the text before any algebra, because it decides what may be equal to what: `1,2` names two
-values in any order, `(1,2)` a point, `[1,2)` an interval, and none of them is another.
+The kind is read from the text before any algebra, because it decides what may be equal to what: `1,2` names
+two values in any order, `(1,2)` a point, `[1,2)` an interval, and none of them is another.
 """
 
 import dataclasses
@@ -122,7 +122,7 @@ def _list(text):
 
 
 def _flat(parts):
-    """The forms of parts, those of `a \\pm b` side by side with the others."""
+    r"""The forms of parts, those of `a \pm b` side by side with the others."""
     items = []
     for form in map(read_tidied, parts):
         items += form.items if isinstance(form, Group) and form.kind == "list" else [form]
@@ -283,6 +283,6 @@ def _without_text(text):
 
 
 def _plain_name(name):
-    """`f(x)` is `f`, `\text{Area}` is `area`."""
+    r"""`f(x)` is `f`, `\text{Area}` is `area`."""
     bare = re.sub(r"\\text|[{}\s]", "", name)
     return bare if bare.startswith("(") else bare.split("(")[0]

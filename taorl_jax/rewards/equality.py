@@ -1,7 +1,7 @@
 r"""Whether two answers are equal: kinds from the text, values from math-verify's parser and sympy.
 
-A false "equal" is worse than a false "different". There is no absolute tolerance anywhere: numbers are compared
-to 30 digits, and a decimal may stand for an exact value only by the rules of `_decimals_agree`.
+A false "equal" is worse than a false "different". There is no absolute tolerance anywhere: numbers are
+compared to 30 digits, and a decimal may stand for an exact value only by the rules of `_decimals_agree`.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ _SUBSCRIPT = re.compile(r"(?<!log)_\s*(?:\{\\([A-Za-z]+)\}|\\([A-Za-z]+))")  # L
 _TOKEN = r"(\\(?!sqrt|frac|sin|cos|tan|log|ln|exp|text)[A-Za-z]+|[0-9A-Za-z])"
 _NUMERATOR = re.compile(rf"\\frac\s*{_TOKEN}")
 _DENOMINATOR = re.compile(rf"\\frac(\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}})\s*{_TOKEN}")
-_SIDE_BY_SIDE = re.compile(r"\d\s+\d")
+_SIDE_BY_SIDE = re.compile(r"(?<!log_)(?<![\d.])\d[\d.]*\s+\d")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Value:
 
 
 def same(gold, answer) -> bool:
-    """Whether an answer's form equals the gold's. Not symmetric: units, names and digits may lack in one only.
+    """Whether an answer's form equals the gold's. Not symmetric: units, names and digits may lack in one.
 
     Raises:
       Unreadable: LaTeX that does not parse.
@@ -187,7 +187,9 @@ def _names_fit(gold_items, answer_items):
     named = [[item.name for item in items if isinstance(item, Named)] for items in (gold_items, answer_items)]
     if max(len(set(names)) for names in named) <= 1:
         return True
-    return all(len(names) == len(items) for names, items in zip(named, (gold_items, answer_items), strict=True))
+    return all(
+        len(names) == len(items) for names, items in zip(named, (gold_items, answer_items), strict=True)
+    )
 
 
 def _cover(gold_items, answer_items):
@@ -336,12 +338,12 @@ def _decimals_agree(gold: Value, answer: Value, difference, size) -> bool:
     """When a decimal stands for another number.
 
     A gold that was written as a decimal of at least 3 digits is met by what rounds to it. A gold that has no
-    finite decimal (1/3, a root) is met by its decimal to at least 6 digits, rounded or cut off. An answer with the
-    15 digits or more of a double may be off by its rounding.
+    finite decimal (1/3, a root) is met by its decimal to at least 6 digits, rounded or cut off. An answer
+    with the 15 digits or more of a double may be off by its rounding.
     """
-    if gold.place is not None and gold.digits >= _LEAST_DIGITS and not gold.expr.is_integer:
-        if difference <= sympy.Rational(10) ** gold.place / 2:
-            return True
+    rounds = gold.place is not None and gold.digits >= _LEAST_DIGITS and not gold.expr.is_integer
+    if rounds and difference <= sympy.Rational(10) ** gold.place / 2:
+        return True
     if answer.place is None:
         return False
     if answer.digits >= _FLOAT_DIGITS and difference <= size * sympy.Rational(1, 10**12):
@@ -362,7 +364,7 @@ def _has_finite_decimal(expr) -> bool:
 
 
 def _same_expression(gold, answer) -> bool:
-    """Equality of expressions with symbols, at real points; one of them is negative, since sqrt(x^2) is not x."""
+    """Equality of expressions with symbols, at real points; one is negative, since sqrt(x^2) is not x."""
     agreed = 0
     for gold_number, answer_number in _samples(gold, answer):
         if not _close(gold_number, answer_number):
@@ -375,22 +377,23 @@ def _samples(gold, answer):
     """Values of both at points where both are finite."""
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
     for point in range(6):
-        at = {
-            symbol: sympy.Rational(17 + 10 * ((7 * place + 3 * point) % 11) + place, 41) * (-1 if point == 5 else 1)
-            for place, symbol in enumerate(symbols)
-        }
+        at = {symbol: _coordinate(point, place) for place, symbol in enumerate(symbols)}
         numbers = [sympy.N(expr.xreplace(at), DIGITS) for expr in (gold, answer)]
         if all(map(_is_finite, numbers)):
             yield numbers
 
 
+def _coordinate(point: int, place: int):
+    """A fraction between 0 and 4 that differs from symbol to symbol; negative at the last point."""
+    size = sympy.Rational(17 + 10 * ((7 * place + 3 * point) % 11) + place, 41)
+    return -size if point == 5 else size
+
+
 def _is_finite(number) -> bool:
-    return bool(number.is_number and number.is_finite and number.is_comparable is not None and _is_float(number))
-
-
-def _is_float(number) -> bool:
-    real, imaginary = number.as_real_imag()
-    return real.is_Number and imaginary.is_Number
+    """Whether it came out as a number, real or complex."""
+    if not number.is_number or not number.is_finite:
+        return False
+    return all(part.is_Number for part in number.as_real_imag())
 
 
 def _close(first, second) -> bool:

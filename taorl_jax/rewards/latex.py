@@ -7,10 +7,12 @@ fonts, `$`) and rewrites synonyms. Pure text in, text out; no sympy.
 import re
 
 _UNICODE = {
-    "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "π": r"\pi ",
-    "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ", "∪": r"\cup ",
-    "°": r"^\circ", "±": r"\pm ", "θ": r"\theta ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "½": r"\frac{1}{2}",
-    "²": "^2", "³": "^3", "\u00a0": " ", "\u2009": " ",
+    "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": r"\times ", "·": r"\cdot ",
+    "⋅": r"\cdot ", "÷": "/", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ",
+    "≈": r"\approx ", "∈": r"\in ", "\N{UNION}": r"\cup ", "°": r"^\circ", "±": r"\pm ", "θ": r"\theta ",
+    "∅": r"\emptyset ", "\N{DOUBLE-STRUCK CAPITAL R}": r"\mathbb{R}", "½": r"\frac{1}{2}", "²": "^2",
+    "³": "^3",
+    "\N{NO-BREAK SPACE}": " ", "\N{THIN SPACE}": " ",
 }  # fmt: skip
 # In this order: each rule sees what those before it have left.
 _RULES = [
@@ -70,7 +72,7 @@ OPENING, CLOSING = "([{", ")]}"
 
 
 def tidy(text: str) -> str:
-    r"""The text in one spelling: `\dfrac` is `\frac`, `\left(` is `(`, degrees are `°`, `12,\!000` is `12000`."""
+    r"""The text in one spelling: `\dfrac` is `\frac`, `\left(` is `(`, `12,\!000` is `12000`."""
     text = _DOLLAR.sub(CURRENCY, text)
     text = _DELIMITERS.sub("", text)
     for symbol, latex in _UNICODE.items():
@@ -134,7 +136,11 @@ def enclosed(text: str) -> tuple[str, str, str] | None:
     r"""(opening, inside, closing) if one pair of brackets, also `\{ \}` or a mixed pair, spans the text."""
     opening = r"\{" if text.startswith(r"\{") else text[:1]
     closing = r"\}" if text.endswith(r"\}") else text[-1:]
-    if opening.lstrip("\\") not in tuple(OPENING) or closing.lstrip("\\") not in tuple(CLOSING) or len(text) < 2:
+    if (
+        opening.lstrip("\\") not in tuple(OPENING)
+        or closing.lstrip("\\") not in tuple(CLOSING)
+        or len(text) < 2
+    ):
         return None
     if (opening == "{") != (closing == "}") or (opening == r"\{") != (closing == r"\}"):
         return None

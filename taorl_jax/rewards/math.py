@@ -8,6 +8,8 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from ml_collections import ConfigDict
+
 from taorl_jax.rewards.extraction import last_boxed
 from taorl_jax.rewards.math_process import MathProcess
 from taorl_jax.rewards.verdict import Outcome, Verdict
@@ -20,10 +22,10 @@ class MathJudge:
     """Judges answers against gold answers, from any thread; a context manager that ends its processes.
 
     Decided on the spot, without a process: no answer is wrong; equal strings are right; plain integers
-    are compared as integers. All else is compared by sympy in a worker process, started at its first use. Over
-    the wall or memory limit, and whenever the verifier fails, the verdict is UNKNOWN, `unknown` counts the
-    reason, and the worker is replaced. One worker more than are used stands ready, so that the next answer does
-    not even wait for the replacement to start.
+    are compared as integers. All else is compared by sympy in a worker process, started at its first use.
+    Over the wall or memory limit, and whenever the verifier fails, the verdict is UNKNOWN, `unknown` counts
+    the reason, and the worker is replaced. One worker more than are used stands ready, so that the next
+    answer does not even wait for the replacement to start.
 
     Attributes:
       unknown: Counter, reason -> how many verdicts were UNKNOWN for it.
@@ -50,6 +52,11 @@ class MathJudge:
         self._workers = [MathProcess(wall_s, memory_mb) for _ in range(workers + 1)]
         self._idle = collections.deque(self._workers)
         self._turns = threading.Semaphore(workers)
+
+    @classmethod
+    def from_config(cls, reward: ConfigDict) -> "MathJudge":
+        """The judge with the limits of the config's section `reward`."""
+        return cls(reward.workers, reward.wall_s, reward.memory_mb)
 
     def __enter__(self):
         return self
@@ -91,7 +98,8 @@ class MathJudge:
             outcome, reason = self._verify(gold, None)
             return Verdict(outcome, gold, reason)
 
-        return [check(gold) for gold in golds]
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            return list(threads.map(check, golds))
 
     def _counted(self, verdict: Verdict) -> Verdict:
         if verdict.outcome is Outcome.UNKNOWN:
@@ -125,7 +133,7 @@ def judge(gold: str, prediction: str | None) -> Verdict:
 
 
 def judge_many(pairs: list[tuple[str, str | None]]) -> list[Verdict]:
-    """Judges (gold, prediction) pairs with this process's shared judge, several at a time; keeps their order."""
+    """Judges (gold, prediction) pairs with this process's shared judge; keeps their order."""
     return _shared(os.getpid()).judge_many(pairs)
 
 

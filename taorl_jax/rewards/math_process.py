@@ -1,5 +1,6 @@
 """One verifier process under a wall clock, replaced whenever it dies or has to be killed."""
 
+import contextlib
 import multiprocessing
 import pathlib
 import subprocess
@@ -39,22 +40,25 @@ class MathProcess:
         self.ready = False
 
     def _await_ready(self):
-        if self.ready:
-            return
-        try:
-            self.ready = self._connection.poll(_START_S) and self._connection.recv() == "ready"
-        except EOFError:
-            self.ready = False
-        if not self.ready:
+        for _ in range(2):  # the first may have been killed while it idled, by whatever kills for memory
+            self.start()
+            if self._says_ready():
+                return
             self.stop()
-            raise RuntimeError(
-                f"the answer verifier did not start within {_START_S:.0f} s; its own message stands above. "
-                "Is math-verify installed in this environment (requirements.txt)?"
-            )
+        raise RuntimeError(
+            f"the answer verifier did not start within {_START_S:.0f} s; its own message stands above. "
+            "Is math-verify installed in this environment (requirements.txt)?"
+        )
+
+    def _says_ready(self) -> bool:
+        if self.ready:
+            return self._process.poll() is None
+        with contextlib.suppress(EOFError):
+            self.ready = self._connection.poll(_START_S) and self._connection.recv() == "ready"
+        return self.ready
 
     def ask(self, gold: str, answer: str | None) -> tuple[Outcome, str]:
         """Outcome and reason; if the limits were met, the process has been replaced by a fresh one."""
-        self.start()
         self._await_ready()
         replied = False
         try:

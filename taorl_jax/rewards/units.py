@@ -37,8 +37,11 @@ _ALIASES = {
 _NAME_OF = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
 # Without \text around it one letter is a variable, and `in` a word.
 _PLAIN = sorted((alias for alias in _NAME_OF if len(alias) > 1 and alias != "in"), key=len, reverse=True)
-_ONE = rf"(?:(?:square|sq\.?|cubic|cu\.?)\s+)?(?:{'|'.join([*_PLAIN, '°'])})(?![A-Za-z])(?:\s*\^\s*(?:\{{\d\}}|\d))?"
-PLAIN_UNIT = re.compile(rf"(?P<value>.*[\d)}}])\s*(?P<unit>{_ONE}(?:\s*(?:/|per)\s*(?:{_ONE}|[smh]))?)", re.DOTALL)
+_POWER = r"(?:\s*\^\s*(?:\{\d\}|\d))?"
+_ONE = rf"(?:(?:square|sq\.?|cubic|cu\.?)\s+)?(?:{'|'.join([*_PLAIN, '°'])})(?![A-Za-z]){_POWER}"
+PLAIN_UNIT = re.compile(
+    rf"(?P<value>.*[\d)}}])\s*(?P<unit>{_ONE}(?:\s*(?:/|per)\s*(?:{_ONE}|[smh]))?)", re.DOTALL
+)
 TEXT_UNIT = re.compile(
     r"(?P<value>.*?[^\s\\{(^_+*/=-])\s*"
     r"(?P<unit>(?:(?:\\mu\s*)?\\text\{[^{}]*\}\s*(?:\^\s*(?:\{-?\d\}|\d))?\s*(?:(?:/|\\cdot)\s*)?)+)",
@@ -46,10 +49,10 @@ TEXT_UNIT = re.compile(
 )
 MULTIPLIERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # powers of ten
 # A text with one of these is a remark that changes the answer, not a unit.
-_NO_UNIT = frozenset(
-    "or and more less at least most than not no if for when where mod plus minus only but about "
-    "approximately other times dozen".split()
-)
+_NO_UNIT = {
+    "or", "and", "more", "less", "at", "least", "most", "than", "not", "no", "if", "for", "when", "mod",
+    "plus", "minus", "only", "but", "about", "approximately", "other", "times", "dozen",
+}  # fmt: skip
 
 
 def unit_name(text: str) -> str | None:

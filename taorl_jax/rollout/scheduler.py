@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from taorl_jax.data.pipeline import Prompt
 from taorl_jax.models.tokenizer import Tokenizer
-from taorl_jax.rewards.extraction import last_boxed
+from taorl_jax.rewards.extraction import last_boxed, paper_answer
 from taorl_jax.rollout.engine import Engine, Stop
 from taorl_jax.rollout.trajectory import EndReason, ToolCall, Trajectory
 from taorl_jax.tool_use.code_block import CodeBlock, find_code, prose
@@ -68,9 +68,12 @@ class _Episode:
 class Scheduler:
     """Runs episodes through one engine and one tool."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, tool: Tool, rollout: ConfigDict):
-        """`rollout` is that part of the config: budgets and limits."""
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, tool: Tool, rollout: ConfigDict, extraction: str = "boxed"
+    ):
+        """`rollout` is that part of the config: budgets and limits; `extraction` is `reward.extraction`."""
         self._engine, self._tokenizer, self._tool, self._limits = engine, tokenizer, tool, rollout
+        self._extraction = extraction
 
     def run(
         self,
@@ -102,6 +105,10 @@ class Scheduler:
         finally:
             run.cancel()
         run.stats.seconds = time.monotonic() - started
+        if self._extraction == "paper":
+            for trajectory in finished:
+                response = trajectory.tokens[trajectory.prompt_length :].tolist()
+                trajectory.answer = paper_answer(self._tokenizer.decode(response))
         return finished, run.stats
 
 
