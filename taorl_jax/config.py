@@ -25,9 +25,10 @@ def base_config() -> ConfigDict:
     c.policy.cache_dtype = "bfloat16"  # of the KV cache
 
     c.data = ConfigDict()
-    c.data.train = "tasks"  # "tasks" (procedural), or a JSONL file with problem and answer
+    c.data.train = "tasks"  # "tasks" (procedural), a data file, or a mixture, "a.jsonl:3,tasks:1"
     c.data.heldout = "tasks"  # same; evaluated, never trained on
     c.data.size = 100_000  # problems in the procedural training split
+    c.data.max_refused = 0.0  # share of a file's rows that may be malformed; they are left out and named
 
     c.rollout = ConfigDict()
     c.rollout.prompts = 256  # groups wanted for one step's update

@@ -4,8 +4,6 @@ import json
 import pathlib
 from collections.abc import Iterator
 
-import pyarrow.parquet
-
 from taorl_jax.errors import UserError
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -18,8 +16,8 @@ class DataError(UserError, ValueError):
 def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict | ValueError]]:
     """(number from 1, row) of every row; a row that cannot be decoded comes as the ValueError that says why.
 
-    Numbers in JSON stay text: "0.10" and a 30-digit integer must reach the judge as they were written. Blank lines
-    of JSON Lines are passed over; the number is that of the line.
+    Numbers in JSON stay text: "0.10" and a 30-digit integer must reach the judge as they were written. Blank
+    lines of JSON Lines are passed over; the number is that of the line.
 
     Raises:
       DataError: the whole file cannot be read.
@@ -39,6 +37,8 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict | ValueError]]:
 
 
 def _parquet_rows(path):
+    import pyarrow.parquet  # here, because only parquet files are worth the time that it takes
+
     try:
         with pyarrow.parquet.ParquetFile(path) as table:
             number = 0

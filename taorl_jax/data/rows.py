@@ -27,9 +27,10 @@ def parse_row(row: dict, number: int) -> Problem:
     """The problem in row `number`; ValueError says what is wrong with it.
 
     Text: `problem` or `question` (with `context` before it), the user's message of verl's `prompt`, or
-    LiveCodeBench's `question_content`. Answer: `answer` (GSM8K's is what follows `####`), the list `final_answer`
-    with its `unit`, verl's `reward_model.ground_truth`, or else the last box of `solution`. Id and tier are
-    optional (default: the number; empty). Instructions for other prompts are cut off. Other fields are ignored.
+    LiveCodeBench's `question_content`. Answer: `answer` (GSM8K's is what follows `####`), the list
+    `final_answer` with its `unit`, verl's `reward_model.ground_truth`, or else the last box of `solution`. Id
+    and tier are optional (default: the number; empty). Instructions for other prompts are cut off. Other
+    fields are ignored.
     """
     name = next((name for name in IDS if name in row), None)
     identity = _field(row, name) if name else str(number)
