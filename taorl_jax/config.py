@@ -103,6 +103,19 @@ def base_config() -> ConfigDict:
     c.eval.samples = 8  # K
     c.eval.temperature = 1.0  # 0: greedy
 
+    c.benchmarks = ConfigDict()  # name -> data file; tools/prepare_data.py fetches and converts them
+    c.benchmarks.aime24 = "data/aime24.jsonl"  # 30 problems
+    c.benchmarks.aime25 = "data/aime25.jsonl"  # 30 problems
+    c.benchmarks.math500 = "data/math500.jsonl"  # 500 problems
+    c.benchmarks.olympiadbench = (
+        "data/olympiadbench.jsonl"  # 675 problems; olympiadbench500 is a sample of 500
+    )
+    c.benchmarks.amc23 = "data/amc23.jsonl"  # 40 problems
+    c.benchmarks.hmmt25 = "data/hmmt25.jsonl"  # 30 problems, February
+    c.benchmarks.minerva = "data/minerva.jsonl"  # 272 problems
+    c.benchmarks.gsm8k = "data/gsm8k.jsonl"  # 1,319 problems, the test split
+    c.benchmarks.livecodebench = "data/livecodebench.jsonl"  # a release file; programs
+
     c.checkpoint = ConfigDict()
     c.checkpoint.every = 10  # steps; also after the last
     c.checkpoint.keep = 2  # newest kept
@@ -133,6 +146,40 @@ ARMS = {
     "criterion1_only": {"filter.criterion2": False},
     "criterion2_only": {"filter.criterion1": False},
 }
+
+
+# Budgets and sampling of an evaluation (`--preset`), as deltas on the config.
+PRESETS = {
+    "paper": {  # tool mode of the paper: top-p is 1 in effect (method 4)
+        "rollout.turn_tokens": 12_000,
+        "rollout.context_tokens": 36_000,
+        "rollout.max_turns": 10,
+        "eval.temperature": 1.0,
+        "eval.samples": 16,
+    },
+    "training": {  # the budgets that the paper trains with
+        "rollout.turn_tokens": 4000,
+        "rollout.context_tokens": 8000,
+        "rollout.max_turns": 5,
+        "eval.temperature": 1.0,
+        "eval.samples": 16,
+    },
+    "greedy": {"eval.temperature": 0.0, "eval.samples": 1},
+}
+
+
+def apply_presets(config: ConfigDict, names: str) -> ConfigDict:
+    """A copy of the config under presets, `paper` or `paper,greedy`; later ones win.
+
+    Raises:
+      ConfigError: there is no such preset.
+    """
+    config = config.copy_and_resolve_references()
+    for name in filter(None, names.split(",")):
+        if name not in PRESETS:
+            raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
+        config.update_from_flattened_dict(PRESETS[name])
+    return config.lock()
 
 
 def apply_argument(config: ConfigDict, argument: str) -> ConfigDict:

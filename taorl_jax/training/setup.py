@@ -54,12 +54,23 @@ def prepare(config: ConfigDict) -> Setup:
     Raises:
       UserError: naming the setting that can't work, and what would.
     """
+    setup = prepare_policy(config)
+    setup.sizes.update(
+        {"training problems": len(setup.train_problems), "held-out problems": len(setup.heldout.prompts)}
+    )
+    return setup
+
+
+def prepare_policy(config: ConfigDict) -> Setup:
+    """The same without the data of a run: for benchmarks, which bring their own.
+
+    Raises:
+      UserError: naming the setting that can't work, and what would.
+    """
     model = read_model_config(config.policy.checkpoint)
     sizes = validate(config, model, jax.device_count())
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    setup = Setup(config, model, sizes, mesh, Tokenizer.load(config.policy.checkpoint))
-    sizes |= {"training problems": len(setup.train_problems), "held-out problems": len(setup.heldout.prompts)}
-    return setup
+    return Setup(config, model, sizes, mesh, Tokenizer.load(config.policy.checkpoint))
 
 
 def _source(config, split):
