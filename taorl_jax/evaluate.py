@@ -1,7 +1,7 @@
 """The evaluation command.
 
 `python -m taorl_jax.evaluate --config CONFIG [--workdir RUN]`: the held-out set of a run.
-`python -m taorl_jax.evaluate --config CONFIG --checkpoint POLICY --benchmarks aime24,amc23 --k 16`: benchmarks.
+`python -m taorl_jax.evaluate --config CONFIG --checkpoint POLICY --benchmarks amc23,hmmt25`: benchmarks.
 """
 
 from absl import flags

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import pathlib
 
@@ -56,6 +57,7 @@ def evaluate_benchmarks(
       UserError: naming the setting that can't work, and what would.
     """
     require_visible_accelerator()
+    compared_with = _read_baseline(baseline)
     policy = find_policy(checkpoint, config)
     with config.unlocked():
         config.policy.checkpoint = policy.folder
@@ -70,7 +72,9 @@ def evaluate_benchmarks(
     with SampleLog(folder / SAMPLES) as log, _Sampling(setup, policy, log, folder, console) as sampling:
         for benchmark, (prompts, _) in tasks.items():
             sampling.complete(benchmark, prompts)
-        report = _report(f"{config.name}: {policy}", log.samples, too_long, config.eval.samples, baseline)
+        report = _report(
+            f"{config.name}: {policy}", log.samples, too_long, config.eval.samples, compared_with
+        )
     write_atomically(folder / "report.json", to_json(report).encode())
     write_atomically(folder / "report.md", to_markdown(report).encode())
     console.print(to_console(report))
@@ -186,21 +190,34 @@ def _sample(benchmark: str, problem, trajectory: Trajectory, verdict: Verdict, d
     )
 
 
-def _report(title, samples, too_long, k, baseline) -> Report:
+@dataclasses.dataclass(frozen=True)
+class _Baseline:
+    """Another evaluation: what its folder claims of each benchmark, and its samples."""
+
+    folder: str
+    claim: dict[str, dict]
+    samples: list[Sample]
+
+
+def _read_baseline(folder: str | None) -> _Baseline | None:
+    if folder is None:
+        return None
+    claimed = read_claim(pathlib.Path(folder))
+    samples, _ = read_samples(pathlib.Path(folder) / SAMPLES)
+    return _Baseline(folder, claimed, list(samples.values()))
+
+
+def _report(title, samples, too_long, k, baseline: _Baseline | None) -> Report:
     tables, compared = [], {}
-    if baseline is not None:
-        other_samples, _ = read_samples(pathlib.Path(baseline) / SAMPLES)
-        other_claim = read_claim(pathlib.Path(baseline))
     for benchmark, not_attempted in too_long.items():
-        problems = [problem.id for problem in benchmark.problems]
-        mine = [sample for sample in samples.values() if sample.benchmark == benchmark.name]
-        tables.append(benchmark_table(benchmark.name, mine, problems, not_attempted, k))
-        if baseline is None or benchmark.name not in other_claim:
-            continue
-        other = other_claim[benchmark.name]
-        theirs = [sample for sample in other_samples.values() if sample.benchmark == benchmark.name]
-        compared[benchmark.name] = differences(
-            per_problem(theirs, other["problems"], other["not_attempted"], k),
-            per_problem(mine, problems, not_attempted, k),
-        )
-    return Report(title, tables, str(baseline or ""), compared)
+        name, problems = benchmark.name, [problem.id for problem in benchmark.problems]
+        mine = [sample for sample in samples.values() if sample.benchmark == name]
+        tables.append(benchmark_table(name, mine, problems, not_attempted, k))
+        if baseline is not None and name in baseline.claim:
+            theirs = [sample for sample in baseline.samples if sample.benchmark == name]
+            claimed = baseline.claim[name]
+            compared[name] = differences(
+                per_problem(theirs, claimed["problems"], claimed["not_attempted"], k),
+                per_problem(mine, problems, not_attempted, k),
+            )
+    return Report(title, tables, baseline.folder if baseline else "", compared)
