@@ -107,9 +107,7 @@ def base_config() -> ConfigDict:
     c.benchmarks.aime24 = "data/aime24.jsonl"  # 30 problems
     c.benchmarks.aime25 = "data/aime25.jsonl"  # 30 problems
     c.benchmarks.math500 = "data/math500.jsonl"  # 500 problems
-    c.benchmarks.olympiadbench = (
-        "data/olympiadbench.jsonl"  # 675 problems; olympiadbench500 is a sample of 500
-    )
+    c.benchmarks.olympiadbench = "data/olympiadbench.jsonl"  # 675; olympiadbench500: 500 of them
     c.benchmarks.amc23 = "data/amc23.jsonl"  # 40 problems
     c.benchmarks.hmmt25 = "data/hmmt25.jsonl"  # 30 problems, February
     c.benchmarks.minerva = "data/minerva.jsonl"  # 272 problems
@@ -340,5 +338,5 @@ def describe(config: ConfigDict, sizes: dict) -> str:
     sections = {name: value for name, value in config.items() if isinstance(value, ConfigDict)}
     top = {name: value for name, value in config.items() if name not in sections}
     lines = [line("run", top), f"arm        {config.arm} changes {arm_delta(config)}"]
-    lines += [line(name, dict(section)) for name, section in sections.items()]
+    lines += [line(name, dict(section)) for name, section in sections.items() if name != "benchmarks"]
     return "\n".join([*lines, "sizes      " + "  ".join(f"{name}: {n:,}" for name, n in sizes.items())])

@@ -337,13 +337,15 @@ def _same_value(gold: Value, answer: Value) -> bool:
 def _decimals_agree(gold: Value, answer: Value, difference, size) -> bool:
     """When a decimal stands for another number.
 
-    A gold that was written as a decimal of at least 3 digits is met by what rounds to it. A gold that has no
-    finite decimal (1/3, a root) is met by its decimal to at least 6 digits, rounded or cut off. An answer
+    A gold that was written as a decimal of at least 3 digits is met by what rounds to it, if that has no
+    finite decimal (pi for 3.14), or gives two digits more and differs by at most a thousandth (3.1416). A
+    gold that has no finite decimal is met by its decimal to at least 6 digits, rounded or cut off. An answer
     with the 15 digits or more of a double may be off by its rounding.
     """
-    rounds = gold.place is not None and gold.digits >= _LEAST_DIGITS and not gold.expr.is_integer
-    if rounds and difference <= sympy.Rational(10) ** gold.place / 2:
-        return True
+    if gold.place is not None and gold.digits >= _LEAST_DIGITS and not gold.expr.is_integer:
+        endless = answer.place is None and not _has_finite_decimal(answer.expr)
+        finer = answer.place is not None and answer.place <= gold.place - 2 and difference * 1000 <= size
+        return (endless or finer) and difference <= sympy.Rational(10) ** gold.place / 2
     if answer.place is None:
         return False
     if answer.digits >= _FLOAT_DIGITS and difference <= size * sympy.Rational(1, 10**12):

@@ -78,12 +78,14 @@ KINDS = (
     ),
     Kind(
         "decimals",
-        "rounding to the last place of a decimal gold of 3 digits or more; at least 6 digits for a gold "
-        "without a finite decimal; the 15 digits of a double; otherwise exactly",
+        "a decimal gold of 3 digits or more is met by what rounds to it, if endless or given more closely; a "
+        "gold without a finite decimal by at least 6 digits; a double's rounding is none; otherwise exactly",
         r"""
 2.718 | e
 0.667 | \frac{2}{3}
 3.142 | 3.14159
+3.14 | 3.1416
+3.14 | \pi
 \frac{1}{7} | 0.142857
 \frac{1}{7} | 0.1428571428571428
 \sqrt{2} | 1.414214
@@ -94,6 +96,11 @@ KINDS = (
         r"""
 2.718 | 2.719
 2.718 | 2.7
+12.5 | 12.46
+12.5 | 12.48
+12.5 | \frac{623}{50}
+1.25 | 1.2514
+3.14 | 3.15
 0.5 | 0.51
 8.0 | 8.04
 \frac{1}{7} | 0.1428
