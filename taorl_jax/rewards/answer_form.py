@@ -69,11 +69,19 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """`x = 5`, `f(x) = x + 1`, `x in [0, 1]`: a name, its value, and all that was said to be equal to it."""
+    """`x = 5`, `f(x) = x + 1`, `x in [0, 1]`: a name, its value, and all that was said to be equal to it.
+
+    Attributes:
+      name: without the arguments.
+      value: a form.
+      chain: the members behind the name, in tidied LaTeX.
+      arguments: of a function.
+    """
 
     name: str
     value: object
     chain: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +163,8 @@ def _equation(members, symbols):
             return read_tidied(members[0])
     names = [bool(_NAME.fullmatch(member)) for member in members]
     if names[0] and (not all(names) or members[0].endswith(")")):  # a function's value may be a mere name
-        return Named(_plain_name(members[0]), read_tidied(members[-1]), tuple(members[1:]))
+        value = read_tidied(members[-1])
+        return Named(_plain_name(members[0]), value, tuple(members[1:]), _arguments(members[0]))
     if len(members) == 2 and names[1] and not names[0]:
         return Named(_plain_name(members[1]), read_tidied(members[0]), (members[0],))
     return Relation("=", tuple(members))
@@ -275,7 +284,7 @@ def _says_words(text):
     plain = re.sub(r"\\text\s*|[{}]", " ", text)
     if _FUNCTION.search(plain):
         return False
-    return r"\text" in text or any(len(word) >= 3 for word in plain.split())
+    return r"\text" in text or bool(re.search(r"[A-Za-z]{3}", plain))
 
 
 def _without_text(text):
@@ -286,3 +295,9 @@ def _plain_name(name):
     r"""`f(x)` is `f`, `\text{Area}` is `area`."""
     bare = re.sub(r"\\text|[{}\s]", "", name)
     return bare if bare.startswith("(") else bare.split("(")[0]
+
+
+def _arguments(name):
+    """Those of `f(x, y)`."""
+    head, bracket, inside = name.rstrip(") ").partition("(")
+    return tuple(part.strip() for part in inside.split(",")) if head and bracket else ()

@@ -116,14 +116,26 @@ def _same_named(gold, answer):
     if isinstance(answer, Named) and not _consistent(answer.chain):
         return False
     if isinstance(gold, Named) and isinstance(answer, Named):
-        return (gold.name == answer.name and same(gold.value, answer.value)) or (
-            gold.name != answer.name and _same_equation(gold, answer)
-        )
+        if gold.name != answer.name:
+            return _same_equation(gold, answer)
+        return same(gold.value, _renamed(answer, gold.arguments))
     if isinstance(gold, Relation) or isinstance(answer, Relation):
         return _same_equation(gold, answer)
     if isinstance(gold, Named):
         return same(gold.value, answer)
     return same(gold, answer.value)
+
+
+def _renamed(function: Named, arguments: tuple[str, ...]):
+    """A function's value with its arguments renamed: f(n) = n and f(z) = z are one function."""
+    if function.arguments == arguments or len(function.arguments) != len(arguments):
+        return function.value
+    new = dict(zip(function.arguments, arguments, strict=True))
+    back = dict(zip(arguments, function.arguments, strict=True))
+    new |= {name: back[name] for name in arguments if name not in new}  # in f(z) = 2n the n is another
+    letters = "|".join(map(re.escape, new))
+    pattern = rf"(?<![A-Za-z\\])(?:{letters})(?![A-Za-z])"
+    return read_tidied(re.sub(pattern, lambda letter: f"{{{new[letter[0]]}}}", function.chain[-1]))
 
 
 def _consistent(chain):

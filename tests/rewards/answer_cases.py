@@ -173,6 +173,8 @@ KINDS = (
         r"""
 x^2-y^2 | (x-y)(x+y)
 3n+1 | 1+3n
+x-y | -y+x
+a-b-c | -c+a-b
 \frac{n(n+1)}{2} | \binom{n+1}{2}
 2\cos^2 t-1 | \cos 2t
 \lfloor \frac{n}{2} \rfloor | \left\lfloor n/2 \right\rfloor
@@ -202,6 +204,8 @@ x=5 | 5
 5 | 5=x
 n = k+4 | k+4
 f(x)=x^2 | x^2
+f(n)=2n | f(z)=2z
+f(x,y)=x-y | f(u,v)=u-v
 7 | 3+4=7
 7 | x = 3+4 = 7
 y=3x-2 | y=-2+3x
@@ -212,6 +216,8 @@ y=3x-2 | 3x-y=2
 x=2, y=3 | y=3, x=2
 """,
         r"""
+f(n)=2n | f(z)=2n
+f(x,y)=x-y | f(y,x)=x-y
 x=5 | y=5
 x=5 | x=6
 3 | 4=3

@@ -234,7 +234,7 @@ def test_a_worker_that_dies_is_replaced():
         wait_until(lambda: not any(map(_command, workers)))
         assert [judge.judge("5", "5.0").outcome for _ in range(4)] == [RIGHT] * 4  # they died for no answer
         with ThreadPoolExecutor(1) as threads:
-            idle = {worker: _cpu_seconds(worker) for worker in set(children(os.getpid())) - before}
+            idle = _resting(set(children(os.getpid())) - before)
             hostile = threads.submit(judge.judge, "5", TOWER)
             busy = lambda: [worker for worker in idle if _cpu_seconds(worker) > idle[worker] + 0.3]
             wait_until(busy)
@@ -261,6 +261,15 @@ def test_an_idle_worker_dies_with_its_parent():
 def _cpu_seconds(pid: int) -> float:
     times = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
+def _resting(pids) -> dict[int, float]:
+    """The CPU seconds of processes, once none of them does anything any more."""
+    readings = [{pid: _cpu_seconds(pid) for pid in pids}]
+    while len(readings) < 2 or readings[-1] != readings[-2]:
+        time.sleep(0.5)
+        readings.append({pid: _cpu_seconds(pid) for pid in pids})
+    return readings[-1]
 
 
 def _command(pid: int) -> str:
