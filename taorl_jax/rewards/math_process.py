@@ -51,11 +51,10 @@ class MathProcess:
         )
 
     def _says_ready(self) -> bool:
-        if self.ready:
-            return self._process.poll() is None
-        with contextlib.suppress(EOFError):
-            self.ready = self._connection.poll(_START_S) and self._connection.recv() == "ready"
-        return self.ready
+        if not self.ready:
+            with contextlib.suppress(EOFError):
+                self.ready = self._connection.poll(_START_S) and self._connection.recv() == "ready"
+        return self.ready and self._process.poll() is None  # it may have said so and been killed since
 
     def ask(self, gold: str, answer: str | None) -> tuple[Outcome, str]:
         """Outcome and reason; if the limits were met, the process has been replaced by a fresh one."""
