@@ -25,9 +25,10 @@ def base_config() -> ConfigDict:
     c.policy.cache_dtype = "bfloat16"  # of the KV cache
 
     c.data = ConfigDict()
-    c.data.train = "tasks"  # "tasks" (procedural), or a JSONL file with problem and answer
+    c.data.train = "tasks"  # "tasks" (procedural), a data file, or a mixture, "a.jsonl:3,tasks:1"
     c.data.heldout = "tasks"  # same; evaluated, never trained on
     c.data.size = 100_000  # problems in the procedural training split
+    c.data.max_refused = 0.0  # share of a file's rows that may be malformed; they are left out and named
 
     c.rollout = ConfigDict()
     c.rollout.prompts = 256  # groups wanted for one step's update
@@ -56,6 +57,12 @@ def base_config() -> ConfigDict:
     c.sandbox.patience_s = 120.0  # seconds an outage is waited out before the run stops
     c.sandbox.max_failed_share = 0.02  # of a step's episodes dropped for the sandbox's faults; above: stop
 
+    c.reward = ConfigDict()
+    c.reward.extraction = "boxed"  # "boxed": the policy's own box; "paper": the released fallbacks
+    c.reward.workers = 1  # answers judged at once
+    c.reward.wall_s = 5.0  # seconds that judging an answer may take; over them the verdict is unknown
+    c.reward.memory_mb = 1024  # MiB that it may take
+
     c.filter = ConfigDict()
     c.filter.criterion1 = True  # drop episodes whose tool calls all failed
     c.filter.criterion2 = True  # drop groups that are all right or all wrong
@@ -82,9 +89,7 @@ def base_config() -> ConfigDict:
     c.train.micro_rows = 8  # rows of `context_tokens` in one forward and backward
     c.train.learning_rate = 1e-6  # of AdamW, at its highest
     c.train.warmup_updates = 0  # optimiser updates of linear warm-up
-    c.train.decay_updates = (
-        0  # optimiser updates after it, over which the rate falls linearly to 0; 0: constant
-    )
+    c.train.decay_updates = 0  # updates after it over which the rate falls linearly to 0; 0: constant
     c.train.beta1 = 0.9  # decay of the first moment
     c.train.beta2 = 0.99  # decay of the second moment
     c.train.weight_decay = 0.01  # decoupled
@@ -95,6 +100,17 @@ def base_config() -> ConfigDict:
     c.eval.problems = 64  # held-out problems, the first of the split
     c.eval.samples = 8  # K
     c.eval.temperature = 1.0  # 0: greedy
+
+    c.benchmarks = ConfigDict()  # name -> data file; tools/prepare_data.py fetches and converts them
+    c.benchmarks.aime24 = "data/aime24.jsonl"  # 30 problems
+    c.benchmarks.aime25 = "data/aime25.jsonl"  # 30 problems
+    c.benchmarks.math500 = "data/math500.jsonl"  # 500 problems
+    c.benchmarks.olympiadbench = "data/olympiadbench.jsonl"  # 675; olympiadbench500: 500 of them
+    c.benchmarks.amc23 = "data/amc23.jsonl"  # 40 problems
+    c.benchmarks.hmmt25 = "data/hmmt25.jsonl"  # 30 problems, February
+    c.benchmarks.minerva = "data/minerva.jsonl"  # 272 problems
+    c.benchmarks.gsm8k = "data/gsm8k.jsonl"  # 1,319 problems, the test split
+    c.benchmarks.livecodebench = "data/livecodebench.jsonl"  # a release file; programs
 
     c.checkpoint = ConfigDict()
     c.checkpoint.every = 10  # steps; also after the last
@@ -126,6 +142,40 @@ ARMS = {
     "criterion1_only": {"filter.criterion2": False},
     "criterion2_only": {"filter.criterion1": False},
 }
+
+
+# Budgets and sampling of an evaluation (`--preset`), as deltas on the config.
+PRESETS = {
+    "paper": {  # tool mode of the paper: top-p is 1 in effect (method 4)
+        "rollout.turn_tokens": 12_000,
+        "rollout.context_tokens": 36_000,
+        "rollout.max_turns": 10,
+        "eval.temperature": 1.0,
+        "eval.samples": 16,
+    },
+    "training": {  # the budgets that the paper trains with
+        "rollout.turn_tokens": 4000,
+        "rollout.context_tokens": 8000,
+        "rollout.max_turns": 5,
+        "eval.temperature": 1.0,
+        "eval.samples": 16,
+    },
+    "greedy": {"eval.temperature": 0.0, "eval.samples": 1},
+}
+
+
+def apply_presets(config: ConfigDict, names: str) -> ConfigDict:
+    """A copy of the config under presets, `paper` or `paper,greedy`; later ones win.
+
+    Raises:
+      ConfigError: there is no such preset.
+    """
+    config = config.copy_and_resolve_references()
+    for name in filter(None, names.split(",")):
+        if name not in PRESETS:
+            raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
+        config.update_from_flattened_dict(PRESETS[name])
+    return config.lock()
 
 
 def apply_argument(config: ConfigDict, argument: str) -> ConfigDict:
@@ -179,6 +229,9 @@ POSITIVE = (
     "rollout.extend_tokens",
     "sandbox.concurrency",
     "sandbox.wall_s",
+    "reward.workers",
+    "reward.wall_s",
+    "reward.memory_mb",
     "filter.max_empty_steps",
     "train.minibatches",
     "train.micro_rows",
@@ -210,6 +263,10 @@ def _check_values(c: ConfigDict):
     _require(
         c.advantage.baseline in ("kept", "all"),
         f"advantage.baseline={c.advantage.baseline!r}; use 'kept' or 'all'",
+    )
+    _require(
+        c.reward.extraction in ("boxed", "paper"),
+        f"reward.extraction={c.reward.extraction!r}; use 'boxed' or 'paper'",
     )
     _require(0 < c.bonus.top_share <= 1, f"bonus.top_share={c.bonus.top_share} must be in (0, 1]")
     _require(c.loss.clip_low < 1, f"loss.clip_low={c.loss.clip_low} must be below 1")
@@ -279,5 +336,5 @@ def describe(config: ConfigDict, sizes: dict) -> str:
     sections = {name: value for name, value in config.items() if isinstance(value, ConfigDict)}
     top = {name: value for name, value in config.items() if name not in sections}
     lines = [line("run", top), f"arm        {config.arm} changes {arm_delta(config)}"]
-    lines += [line(name, dict(section)) for name, section in sections.items()]
+    lines += [line(name, dict(section)) for name, section in sections.items() if name != "benchmarks"]
     return "\n".join([*lines, "sizes      " + "  ".join(f"{name}: {n:,}" for name, n in sizes.items())])

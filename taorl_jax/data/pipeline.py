@@ -8,8 +8,9 @@ import dataclasses
 
 import grain
 
+from taorl_jax.data.files import DataError
+from taorl_jax.data.mixture import Mixture
 from taorl_jax.data.problem import Problem
-from taorl_jax.data.sources import DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,21 +74,28 @@ def prompt_stream(source, tokenizer, *, seed: int, max_prompt_tokens: int) -> Pr
     """Training prompts without end: each epoch draws every problem once, in an order of its own.
 
     Args:
-      source: `len()` and `[index] -> Problem`.
+      source: `len()` and `[index] -> Problem`; the sources of a `Mixture` are drawn from by weight.
       tokenizer: has `prompt_ids(text) -> list[int]`.
       seed: of the order; 0 <= seed < 2**32.
       max_prompt_tokens: longer prompts (in tokens) are dropped and counted.
     """
-    dataset = (
-        grain.MapDataset.source(source)
-        .seed(seed)  # not shuffle(seed=): that adds epoch to seed, so seed 1's second epoch is seed 2's first
-        .shuffle()
-        .repeat()
-        .map_with_index(lambda draw, problem: Prompt(draw, problem, tokenizer.prompt_ids(problem.text)))
+    if isinstance(source, Mixture):
+        parts = [_shuffled(part, seed + place) for place, part in enumerate(source.sources)]
+        problems = grain.MapDataset.mix(parts, source.weights)
+    else:
+        problems = _shuffled(source, seed)
+    dataset = problems.map_with_index(
+        lambda draw, problem: Prompt(draw, problem, tokenizer.prompt_ids(problem.text))
     )
     # The problems are in memory already, and tokenising one takes less than handing it over between threads.
     in_this_thread = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     return PromptStream(iter(dataset.to_iter_dataset(in_this_thread)), len(source), max_prompt_tokens)
+
+
+def _shuffled(source, seed: int) -> grain.MapDataset:
+    """A source in a new order each epoch, without end."""
+    # Not shuffle(seed=): that adds epoch to seed, so seed 1's second epoch is seed 2's first.
+    return grain.MapDataset.source(source).seed(seed).shuffle().repeat()
 
 
 def heldout_prompts(source, tokenizer, max_prompt_tokens: int) -> tuple[list[Prompt], list[Problem]]:

@@ -33,8 +33,10 @@ def evaluate_run(config: ConfigDict, workdir: str | None, console: Console) -> d
     with contextlib.ExitStack() as stack:
         log = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "sandbox.log"
         sandbox = stack.enter_context(open_sandbox(config.sandbox, log))
-        judge = stack.enter_context(MathJudge())
-        scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config.rollout)
+        judge = stack.enter_context(MathJudge.from_config(config.reward))
+        scheduler = Scheduler(
+            setup.engine, setup.tokenizer, sandbox.client, config.rollout, config.reward.extraction
+        )
         status = stack.enter_context(console.status("evaluating"))
         metrics, trajectories = evaluate(
             scheduler,

@@ -1,4 +1,4 @@
-"""Avg@K and Pass@K over N problems with K samples each.
+"""Avg@K, Pass@K and other means over N problems with K samples each, with intervals and paired differences.
 
 Unknown verdicts (a verifier's limit, a sandbox outage) are neither right nor wrong: they leave the number
 of samples of their problem and are counted.
@@ -9,6 +9,34 @@ import dataclasses
 import numpy as np
 
 Z_95 = 1.959964  # 97.5th percentile of the standard normal distribution
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A mean over problems with its 95 % interval; NaN and no bounds (-inf, inf) where there is nothing."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Paired:
+    """Second minus first, over the problems that both runs have.
+
+    Attributes:
+      value, low, high: mean difference and its 95 % interval, clustered by problem.
+      better, worse, equal: problems by the sign of their difference.
+      sign: "+" or "-" if the interval leaves out 0, else "".
+    """
+
+    value: float
+    low: float
+    high: float
+    better: int
+    worse: int
+    equal: int
+    sign: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +63,15 @@ class PassAtK:
 
     Attributes:
       value: mean over problems of the closed form; NaN if no problem has k judged samples.
+      low, high: 95 % interval, clustered by problem.
       problems: problems with at least k judged samples.
       skipped: problems with fewer, left out.
       unknown: samples without a verdict.
     """
 
     value: float
+    low: float
+    high: float
     problems: int
     skipped: int
     unknown: int
@@ -55,13 +86,59 @@ def _counts(right_NxK, judged_NxK):
     return (right & judged).sum(1), judged.sum(1), int((~judged).sum())
 
 
-def avg_at_k(right_NxK, judged_NxK) -> AvgAtK:
-    """Avg@K with its 95 % interval.
+def mean_interval(values_N, low: float = -float("inf"), high: float = float("inf")) -> Interval:
+    """The mean over problems and its 95 % interval.
 
     Samples of one problem are alike, so the problem is the unit: the interval is the mean of the problems'
-    means +- 1.96 standard errors (normal approximation, unbiased std over problems), cut to [0, 1]. It speaks
-    of other problems of the same kind, not of other samples of these. From a single problem no spread can
-    be estimated: the interval is all of [0, 1]. It has width 0 when all problems have the same mean.
+    means +- 1.96 standard errors (normal approximation, unbiased std over problems). It speaks of other
+    problems of the same kind, not of other samples of these. From a single problem no spread can be
+    estimated: the interval is everything. If all problems stand at the same end of the range, as when none
+    was solved, the interval reaches as far as that is no surprise at 2.5 %: 1 - 0.025^(1/N) of the range.
+
+    Args:
+      values_N: one number a problem.
+      low: least possible value.
+      high: greatest possible value.
+    """
+    values_N = np.asarray(values_N, float)
+    problems = len(values_N)
+    if problems == 0:
+        return Interval(float("nan"), low, high)
+    value = float(values_N.mean())
+    if problems == 1:
+        return Interval(value, low, high)
+    if np.isfinite(high - low) and np.all(values_N == values_N[0]) and value in (low, high):
+        reach = (1 - 0.025 ** (1 / problems)) * (high - low)
+        return Interval(value, max(value - reach, low), min(value + reach, high))
+    margin = Z_95 * float(values_N.std(ddof=1)) / problems**0.5
+    return Interval(value, max(value - margin, low), min(value + margin, high))
+
+
+def paired_difference(first_N, second_N) -> Paired:
+    """Second minus first, problem by problem: what makes a problem hard for both is no noise of it.
+
+    Args:
+      first_N: one number a problem.
+      second_N: the same of another run, in the same order.
+
+    Raises:
+      ValueError: they have not the same length.
+    """
+    first_N, second_N = np.asarray(first_N, float), np.asarray(second_N, float)
+    if first_N.shape != second_N.shape or first_N.ndim != 1:
+        raise ValueError(
+            f"need one number a problem from both runs, not {first_N.shape} and {second_N.shape}"
+        )
+    differences_N = second_N - first_N
+    mean = mean_interval(differences_N)
+    better, worse = int((differences_N > 0).sum()), int((differences_N < 0).sum())
+    sign = "+" if mean.low > 0 else "-" if mean.high < 0 else ""
+    counts = (better, worse, len(differences_N) - better - worse)
+    return Paired(mean.value, mean.low, mean.high, *counts, sign)
+
+
+def avg_at_k(right_NxK, judged_NxK) -> AvgAtK:
+    """Avg@K with its 95 % interval (`mean_interval`).
 
     Args:
       right_NxK: bool; not read where `judged_NxK` is False.
@@ -72,15 +149,8 @@ def avg_at_k(right_NxK, judged_NxK) -> AvgAtK:
     """
     correct_N, judged_N, unknown = _counts(right_NxK, judged_NxK)
     scored = judged_N > 0
-    means = correct_N[scored] / judged_N[scored]
-    problems = len(means)
-    if problems == 0:
-        return AvgAtK(float("nan"), 0.0, 1.0, 0, unknown)
-    value = float(means.mean())
-    if problems == 1:
-        return AvgAtK(value, 0.0, 1.0, 1, unknown)
-    margin = Z_95 * float(means.std(ddof=1)) / problems**0.5
-    return AvgAtK(value, max(value - margin, 0.0), min(value + margin, 1.0), problems, unknown)
+    mean = mean_interval(correct_N[scored] / judged_N[scored], 0.0, 1.0)
+    return AvgAtK(mean.value, mean.low, mean.high, int(scored.sum()), unknown)
 
 
 def pass_at_k_of_problem(samples: int, correct: int, k: int) -> float:
@@ -121,5 +191,5 @@ def pass_at_k(right_NxK, judged_NxK, k: int) -> PassAtK:
     values = [
         pass_at_k_of_problem(int(n), int(c), k) for n, c in zip(judged_N, correct_N, strict=True) if n >= k
     ]
-    value = float(np.mean(values)) if values else float("nan")
-    return PassAtK(value, len(values), len(judged_N) - len(values), unknown)
+    mean = mean_interval(values, 0.0, 1.0)
+    return PassAtK(mean.value, mean.low, mean.high, len(values), len(judged_N) - len(values), unknown)

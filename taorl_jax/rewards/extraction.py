@@ -1,4 +1,10 @@
-r"""The last `\boxed` answer of a text."""
+r"""Finding the answer in a text: the last box, or the fallbacks of the released code.
+
+By default (`reward.extraction = "boxed"`) the answer is the last `\boxed` that the policy wrote outside of
+its code, or what its own `final_answer()` printed; the tool loop applies `last_boxed` to policy text only.
+Under `"paper"`, `paper_answer` reads the whole response, tool output included, as the released code does
+(method 1.4): what was merely printed, even a bare last number, can then earn the reward: for parity only.
+"""
 
 import re
 
@@ -37,3 +43,30 @@ def _closing_brace(text: str, start: int) -> int | None:
         if depth == 0 and token[0] == "}":
             return token.start()
     return None
+
+
+_PAPER_END = re.compile(r"</s>|<\|im_end\|>|<\|endoftext\|>|\[END\]")
+_MINERVA = re.compile(r"final answer is \$(.*?)\$\. I hope", re.DOTALL)
+_PHRASE = re.compile(r"(?:he answer is|final answer is):?\s*(.*)", re.DOTALL)
+_NUMBER = re.compile(r"-?\d*\.?\d+")
+
+
+def paper_answer(response: str) -> str | None:
+    """The answer by the released code's fallbacks (method 1.4, steps 1 and 2); None if none of them applies.
+
+    In this order: Minerva's closing phrase; the last box; what follows "the answer is" or "final answer is"
+    in its line; the last number of the text, commas taken out.
+
+    Args:
+      response: everything after the prompt, the tool's output and special tokens included.
+    """
+    text = _PAPER_END.split(response, maxsplit=1)[0]
+    if minerva := _MINERVA.search(text):
+        return minerva[1].strip() or None
+    if "boxed" in text:
+        return last_boxed(text)
+    if phrase := list(_PHRASE.finditer(text)):
+        line = phrase[-1][1].strip().split("\n")[0]
+        return line.strip(" $.") or None
+    numbers = _NUMBER.findall(text.replace(",", ""))
+    return numbers[-1] if numbers else None

@@ -1,98 +1,31 @@
 """Judging mathematical answers, with limits that live outside the thing they limit."""
 
+import atexit
 import collections
-import multiprocessing
-import pathlib
-import queue
+import functools
+import os
 import re
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from ml_collections import ConfigDict
+
+from taorl_jax.rewards.extraction import last_boxed
+from taorl_jax.rewards.math_process import MathProcess
 from taorl_jax.rewards.verdict import Outcome, Verdict
 
-_PROGRAM = pathlib.Path(__file__).with_name("math_worker.py")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
-_START_S = 120.0
 _LEAST_MEMORY_MB = 256  # sympy and math-verify take 64 MiB before the first answer
-
-
-class _Worker:
-    """One verifier process, replaced whenever it dies or has to be killed."""
-
-    def __init__(self, wall_s: float, memory_mb: int):
-        self._wall_s = wall_s
-        self._memory_mb = memory_mb
-        self._process = None
-
-    def _start(self):
-        self._connection, theirs = multiprocessing.Pipe()
-        # Not multiprocessing's spawn, which would import the parent's main module (and jax) again; and -P,
-        # because otherwise this folder's math.py would hide the standard one.
-        arguments = (theirs.fileno(), self._memory_mb, self._wall_s)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_PROGRAM), *map(str, arguments)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C is for the parent, which still has answers to judge
-            )
-        self._ready = False
-
-    def _await_ready(self):
-        if self._ready:
-            return
-        try:
-            self._ready = self._connection.poll(_START_S) and self._connection.recv() == "ready"
-        except EOFError:
-            self._ready = False
-        if not self._ready:
-            self.stop()
-            raise RuntimeError(
-                f"the answer verifier did not start within {_START_S:.0f} s; its own message stands above. "
-                "Is math-verify installed in this environment (requirements.txt)?"
-            )
-
-    def _replace(self):
-        self.stop()
-        self._start()
-
-    def ask(self, gold: str, answer: str) -> tuple[Outcome, str]:
-        """Outcome and reason; if the outcome is unknown, the worker has been replaced by a fresh one."""
-        if self._process is None:
-            self._start()
-        self._await_ready()
-        outcome = Outcome.UNKNOWN
-        try:
-            self._connection.send((gold, answer))
-            if not self._connection.poll(self._wall_s):
-                return outcome, f"the verifier ran for more than {self._wall_s:g} s"
-            name, reason = self._connection.recv()
-            outcome = Outcome(name)
-            return outcome, reason
-        except (EOFError, ConnectionError):
-            return outcome, "the verifier died"
-        finally:  # also when interrupted: a reply left unread would be taken for that of the next answer
-            if outcome is Outcome.UNKNOWN:
-                self._replace()
-
-    def stop(self):
-        if self._process is not None:
-            self._connection.close()
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
 
 class MathJudge:
     """Judges answers against gold answers, from any thread; a context manager that ends its processes.
 
     Decided on the spot, without a process: no answer is wrong; equal strings are right; plain integers
-    are compared as integers. All else goes to math-verify in a worker process, started at its first use. Over
-    the wall or memory limit, and whenever the verifier fails, the verdict is UNKNOWN, `unknown` counts the
-    reason, and the worker is replaced: the answers behind it wait for its limit and a restart, no more.
+    are compared as integers. All else is compared by sympy in a worker process, started at its first use.
+    Over the wall or memory limit, and whenever the verifier fails, the verdict is UNKNOWN, `unknown` counts
+    the reason, and the worker is replaced. One worker more than are used stands ready, so that the next
+    answer does not even wait for the replacement to start.
 
     Attributes:
       unknown: Counter, reason -> how many verdicts were UNKNOWN for it.
@@ -102,7 +35,7 @@ class MathJudge:
         """Sets the limits; starts nothing.
 
         Args:
-          workers: number of verifier processes, at least 1.
+          workers: answers compared at once, at least 1.
           wall_s: wall time of one comparison, seconds.
           memory_mb: address space of a worker, MiB, at least 256 (not enforced on macOS).
 
@@ -115,11 +48,15 @@ class MathJudge:
                 f"memory_mb >= {_LEAST_MEMORY_MB} (MiB), not {workers}, {wall_s} and {memory_mb}"
             )
         self.unknown: collections.Counter[str] = collections.Counter()
-        self._count_lock = threading.Lock()
-        self._workers = [_Worker(wall_s, memory_mb) for _ in range(workers)]
-        self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
+        self._lock = threading.Lock()
+        self._workers = [MathProcess(wall_s, memory_mb) for _ in range(workers + 1)]
+        self._idle = collections.deque(self._workers)
+        self._turns = threading.Semaphore(workers)
+
+    @classmethod
+    def from_config(cls, reward: ConfigDict) -> "MathJudge":
+        """The judge with the limits of the config's section `reward`."""
+        return cls(reward.workers, reward.wall_s, reward.memory_mb)
 
     def __enter__(self):
         return self
@@ -130,28 +67,82 @@ class MathJudge:
             worker.stop()
 
     def judge(self, gold: str, answer: str | None) -> Verdict:
-        """Judges one answer. `gold` and `answer` are what a box would hold; they cannot be swapped.
+        r"""Judges one answer; the arguments cannot be swapped.
+
+        Args:
+          gold: the reference answer, as a box would hold it.
+          answer: an answer, or a text in which the last `\boxed` holds it; None: there is none.
 
         Raises:
           RuntimeError: a worker did not start.
         """
+        if answer is not None and r"\boxed" in answer:
+            answer = last_boxed(answer)
         outcome, reason = _at_a_glance(gold, answer) or self._verify(gold, answer)
-        if outcome is Outcome.UNKNOWN:
-            with self._count_lock:
-                self.unknown[reason] += 1
-        return Verdict(outcome, answer, reason)
+        return self._counted(Verdict(outcome, answer, reason))
 
     def judge_many(self, pairs: list[tuple[str, str | None]]) -> list[Verdict]:
         """Judges (gold, answer) pairs, as many at a time as there are workers; keeps their order."""
         with ThreadPoolExecutor(len(self._workers)) as threads:
             return list(threads.map(lambda pair: self.judge(*pair), pairs))
 
-    def _verify(self, gold: str, answer: str) -> tuple[Outcome, str]:
-        worker = self._idle.get()
-        try:
-            return worker.ask(gold, answer)
-        finally:
-            self._idle.put(worker)
+    def check_golds(self, golds: list[str]) -> list[Verdict]:
+        """Whether gold answers can be read and equal themselves, by the algebra that would judge answers.
+
+        Only RIGHT will do: any other gold would judge its own copy by luck, and every other spelling wrongly.
+        """
+
+        def check(gold):
+            if _INTEGER.fullmatch(gold.strip()):
+                return Verdict(Outcome.RIGHT, gold, "an integer")
+            outcome, reason = self._verify(gold, None)
+            return Verdict(outcome, gold, reason)
+
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            return list(threads.map(check, golds))
+
+    def _counted(self, verdict: Verdict) -> Verdict:
+        if verdict.outcome is Outcome.UNKNOWN:
+            with self._lock:
+                self.unknown[verdict.reason] += 1
+        return verdict
+
+    def _verify(self, gold: str, answer: str | None) -> tuple[Outcome, str]:
+        with self._turns:
+            with self._lock:
+                worker = self._idle.pop()
+                worker.start()
+                self._idle[-1].start()  # the spare one
+            try:
+                return worker.ask(gold, answer)
+            finally:
+                with self._lock:  # one that was replaced is still starting: to the other end with it
+                    (self._idle.append if worker.ready else self._idle.appendleft)(worker)
+
+
+def judge(gold: str, prediction: str | None) -> Verdict:
+    r"""Judges one prediction with this process's shared judge: for scripts, notebooks and tests.
+
+    Training and evaluation open a `MathJudge` with the limits of the config instead.
+
+    Args:
+      gold: the reference answer, as a box would hold it.
+      prediction: an answer, or a text in which the last `\boxed` holds it; None: there is none.
+    """
+    return _shared(os.getpid()).judge(gold, prediction)
+
+
+def judge_many(pairs: list[tuple[str, str | None]]) -> list[Verdict]:
+    """Judges (gold, prediction) pairs with this process's shared judge; keeps their order."""
+    return _shared(os.getpid()).judge_many(pairs)
+
+
+@functools.cache
+def _shared(process_id: int) -> MathJudge:
+    """One judge a process: a fork must not read its parent's pipes."""
+    shared = MathJudge(workers=min(os.cpu_count() or 1, 8))
+    atexit.register(shared.__exit__)
+    return shared
 
 
 def _at_a_glance(gold: str, answer: str | None) -> tuple[Outcome, str] | None:

@@ -1,13 +1,12 @@
-"""The program that compares two answers with math-verify, in a process of its own.
+"""The program that compares two answers, in a process of its own.
 
 Started by `taorl_jax.rewards.math`, which owns the wall clock and ends this process when an answer runs
-over it. It is run as a file and imports nothing of the package, so that starting it costs only sympy.
+over it. It imports nothing of the package but the comparison itself, so that starting it costs only sympy.
 
 Arguments: file descriptor of the connection to the parent, memory limit (MiB), wall limit (seconds).
 """
 
 import logging
-import math
 import os
 import pathlib
 import re
@@ -15,12 +14,9 @@ import resource
 import sys
 from multiprocessing.connection import Connection
 
-from math_verify import parse, verify
-from sympy import Eq, UnevaluatedExpr
-
-# math-verify rounds floats to 6 decimals, which makes equals of all numbers below 5e-7. It has to hold in
-# relative terms as well.
-RELATIVE_TOLERANCE = 1e-4
+from taorl_jax.rewards.answer_form import Unreadable, read_answer
+from taorl_jax.rewards.equality import check_readable, same
+from taorl_jax.rewards.latex import tidy, words
 
 
 def limit_resources(memory_mb: int):
@@ -52,41 +48,37 @@ def short_of_memory() -> bool:
     return int(peak_kib[1]) << 10 > limit / 2
 
 
-def is_false_equation(answer) -> bool:
-    """Whether it claims that two different numbers are equal: of `4 = 3` math-verify would take the `3`."""
-    if not isinstance(answer, Eq) or answer.free_symbols:
-        return False
-    return not verify(answer.lhs, answer.rhs, timeout_seconds=None, raise_on_error=True)
+def decide(gold: str, answer: str | None) -> tuple[str, str]:
+    """Outcome (`right`, `wrong` or `unknown`) and reason.
 
-
-def far_apart(gold, answer) -> bool:
-    """Whether two numbers that agree to 6 decimals differ all the same."""
-    for value in (gold, answer):
-        if not getattr(value, "is_number", False) or value.has(UnevaluatedExpr):  # the latter: a percentage
-            return False
-    difference, size = abs(complex(gold) - complex(answer)), max(abs(complex(gold)), abs(complex(answer)))
-    return math.isfinite(size) and difference > RELATIVE_TOLERANCE * size
-
-
-def decide(gold: str, answer: str) -> tuple[str, str]:
-    """Outcome (`right`, `wrong` or `unknown`) and reason. The order matters: math-verify is not symmetric."""
+    Args:
+      gold: the reference answer.
+      answer: what is judged; None asks whether the gold answer itself can be read and equals itself.
+    """
     try:
-        parsed_gold, parsed_answer = (
-            parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True) for text in (gold, answer)
-        )
-        if not parsed_gold:
-            return "unknown", "the gold answer does not parse"
-        if not parsed_answer:
-            return "wrong", "the answer does not parse"
-        equal = verify(parsed_gold, parsed_answer, timeout_seconds=None, raise_on_error=True)
-        if equal and far_apart(parsed_gold[0], parsed_answer[0]):
-            return "wrong", "equal only by rounding"
-        if equal and is_false_equation(parsed_answer[0]):
-            return "wrong", "a false equation"
+        return _decide(gold, answer)
     except MemoryError:
         return "unknown", "the verifier ran out of memory"
     except Exception as error:  # sympy may raise anything; that we could not judge is itself the verdict
         return "unknown", f"the verifier failed with {type(error).__name__}"
+
+
+def _decide(gold, answer):
+    try:
+        gold_form = read_answer(gold)
+        check_readable(gold_form)
+    except Unreadable as error:
+        if answer is not None and words(tidy(gold)) == words(tidy(answer)):
+            return "right", "same text"
+        return "unknown", f"the gold answer cannot be read: {error}"
+    if answer is None:
+        return ("right", "equals itself") if same(gold_form, gold_form) else ("wrong", "not equal to itself")
+    try:
+        answer_form = read_answer(answer)
+        check_readable(answer_form)
+        equal = same(gold_form, answer_form)
+    except Unreadable as error:
+        return "wrong", f"the answer cannot be read: {error}"
     if not equal and short_of_memory():
         return "unknown", "the verifier ran out of memory"
     return ("right", "equal") if equal else ("wrong", "not equal")

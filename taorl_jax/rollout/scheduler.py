@@ -8,7 +8,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import jax
@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from taorl_jax.data.pipeline import Prompt
 from taorl_jax.models.tokenizer import Tokenizer
-from taorl_jax.rewards.extraction import last_boxed
+from taorl_jax.rewards.extraction import last_boxed, paper_answer
 from taorl_jax.rollout.engine import Engine, Stop
 from taorl_jax.rollout.trajectory import EndReason, ToolCall, Trajectory
 from taorl_jax.tool_use.code_block import CodeBlock, find_code, prose
@@ -68,9 +68,12 @@ class _Episode:
 class Scheduler:
     """Runs episodes through one engine and one tool."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, tool: Tool, rollout: ConfigDict):
-        """`rollout` is that part of the config: budgets and limits."""
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, tool: Tool, rollout: ConfigDict, extraction: str = "boxed"
+    ):
+        """`rollout` is that part of the config: budgets and limits; `extraction` is `reward.extraction`."""
         self._engine, self._tokenizer, self._tool, self._limits = engine, tokenizer, tool, rollout
+        self._extraction = extraction
 
     def run(
         self,
@@ -81,6 +84,8 @@ class Scheduler:
         *,
         temperature: float,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        done: Container[tuple[int, int]] = (),
+        on_finished: Callable[[Trajectory], None] = lambda trajectory: None,
     ) -> tuple[list[Trajectory], RolloutStats]:
         """Samples `samples` episodes of every prompt.
 
@@ -91,14 +96,19 @@ class Scheduler:
           draw: with prompt, sample and position it decides every random number.
           temperature: T; 0 is greedy.
           progress: called now and then with (finished, wanted); what it raises ends the rollout.
+          done: (draw, sample) pairs that are not wanted; the others come out as they would without it.
+          on_finished: called with each episode as it ends, in the order in which they happen to end.
 
         Raises:
           SandboxDown: no sandbox answered for as long as its client's patience.
         """
-        run = _Run(self._engine, self._tokenizer, self._tool, self._limits, params, draw, temperature)
+        run = _Run(
+            self._engine, self._tokenizer, self._tool, self._limits, params, draw, temperature,
+            self._extraction, on_finished,
+        )  # fmt: skip
         started = time.monotonic()
         try:
-            finished = run.finish_all(prompts, samples, progress)
+            finished = run.finish_all(prompts, samples, done, progress)
         finally:
             run.cancel()
         run.stats.seconds = time.monotonic() - started
@@ -108,7 +118,8 @@ class Scheduler:
 class _Run:
     """The state of one `Scheduler.run`."""
 
-    def __init__(self, engine, tokenizer, tool, limits, params, draw, temperature):
+    def __init__(self, engine, tokenizer, tool, limits, params, draw, temperature, extraction, on_finished):
+        self.extraction, self.on_finished = extraction, on_finished
         self.engine, self.tokenizer, self.tool, self.limits = engine, tokenizer, tool, limits
         self.params, self.draw, self.temperature = params, draw, temperature
         self.stats = RolloutStats()
@@ -119,10 +130,12 @@ class _Run:
         self.finished: list[_Episode] = []
         self.pool, self.pool_row = None, {}
 
-    def finish_all(self, prompts, samples, progress) -> list[Trajectory]:
+    def finish_all(self, prompts, samples, done, progress) -> list[Trajectory]:
         order = {}
         for prompt in prompts:
             for sample in range(samples):
+                if (prompt.draw, sample) in done:
+                    continue
                 order[prompt.draw, sample] = len(order)
                 self.queue.append(self._new_episode(prompt, sample))
         report = None
@@ -288,6 +301,11 @@ class _Run:
 
     def _finish(self, slot, reason: EndReason):
         episode = self.in_slot.pop(slot)
-        episode.trajectory.end = reason
+        trajectory = episode.trajectory
+        trajectory.end = reason
+        if self.extraction == "paper":
+            response = trajectory.tokens[trajectory.prompt_length :].tolist()
+            trajectory.answer = paper_answer(self.tokenizer.decode(response))
+        self.on_finished(trajectory)
         self.finished.append(episode)
         self.free.append(slot)

@@ -66,7 +66,7 @@ class Trajectory:
         self.turns = 0  # finished policy segments
         self.void = False  # some turn had neither a complete code block nor an answer
         self.end: EndReason | None = None
-        self.answer: str | None = None  # last boxed answer by the policy or its final_answer()
+        self.answer: str | None = None  # by `reward.extraction`: last box of the policy, or final_answer()
         self.verdict: Verdict | None = None
         self._columns = {
             "tokens": [], "authors": [], "turn_of": [], "logprobs": [], "entropies": [],
@@ -107,6 +107,11 @@ class Trajectory:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return int((self.authors == Author.PROMPT).sum())
 
     @property
     def loss_mask(self) -> np.ndarray:

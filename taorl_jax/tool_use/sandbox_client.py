@@ -68,8 +68,8 @@ class SandboxClient:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
 
-    def submit(self, code: str) -> concurrent.futures.Future:
-        """Starts a snippet; the future gives its SandboxResult.
+    def submit(self, code: str, stdin: str = "") -> concurrent.futures.Future:
+        """Starts a snippet, with text on its stdin; the future gives its SandboxResult.
 
         The future raises SandboxDown if no service answered within `patience_s`, SandboxFailure if they did
         answer but could not run it; it is cancelled by `close`.
@@ -77,7 +77,7 @@ class SandboxClient:
         Raises:
           RuntimeError: the client is closed.
         """
-        return self._spawn(self._run(code))
+        return self._spawn(self._run(code, stdin))
 
     def check(self) -> list[dict]:
         """Asks every service for its health; returns what they said, in the order of `urls`.
@@ -130,10 +130,10 @@ class SandboxClient:
                 raise ConfigError(f"`sandbox.{name}`={value}: the service at {url} allows {allowed[name]}")
         return health
 
-    async def _run(self, code: str) -> SandboxResult:
+    async def _run(self, code: str, stdin: str) -> SandboxResult:
         try:
             async with self._slots:
-                return await self._run_with_patience(request_body(code, self._limits))
+                return await self._run_with_patience(request_body(code, self._limits, stdin))
         except SandboxFailure:
             self._failures += 1
             raise

@@ -41,10 +41,11 @@ def with_final_answer(code: str) -> str:
     )
 
 
-def request_body(code: str, limits: dict) -> dict:
+def request_body(code: str, limits: dict, stdin: str = "") -> dict:
     """The request that runs `code` with `final_answer` at hand."""
     return {
         "code": with_final_answer(code),
+        "stdin": stdin,
         "fetch_files": [final_answer.RECORD_FILE],
         "limits": limits,
     }

@@ -111,7 +111,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
         write_atomically(run.path / "sizes.json", (json.dumps(setup.sizes, indent=2) + "\n").encode())
         console.print(describe(config, setup.sizes), highlight=False, markup=False)
         sandbox = stack.enter_context(open_sandbox(config.sandbox, run.path / "sandbox.log"))
-        judge = stack.enter_context(MathJudge())
+        judge = stack.enter_context(MathJudge.from_config(config.reward))
         checkpoints = stack.enter_context(
             contextlib.closing(Checkpoints(run.checkpoints, config.checkpoint.keep))
         )
@@ -136,7 +136,9 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
             workdir=run.path,
             history=read_metrics(run.metrics),
         )
-        scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config.rollout)
+        scheduler = Scheduler(
+            setup.engine, setup.tokenizer, sandbox.client, config.rollout, config.reward.extraction
+        )
         parts = Parts(
             config, run, learner, scheduler, stream, setup.heldout, judge, writer, checkpoints, display, stop,
             sandbox.client, setup.tokenizer.decode,

@@ -26,6 +26,7 @@ def rollout_metrics(trajectories: Sequence[Trajectory], stats: Sequence[RolloutS
         "train/reward_mean": _mean([t.verdict.outcome is Outcome.RIGHT for t in judged]),
         "rollout/episodes": len(trajectories),
         "rollout/answered": _mean([t.answer is not None for t in trajectories]),
+        "rollout/no_answer": _mean([t.answer is None for t in trajectories]),
         "rollout/valid_code_ratio": _mean(valid_per_turn),
         "rollout/calls": calls / len(trajectories),
         "rollout/failed_call_share": _mean([any(not c.valid for c in t.calls) for t in trajectories]),

@@ -23,6 +23,8 @@ MAY_CHANGE = (
     "train.steps",
     "checkpoint.",
     "log.",
+    "benchmarks.",
+    "reward.workers",
     "sandbox.urls",
     "sandbox.lanes",
     "sandbox.concurrency",

@@ -7,8 +7,9 @@ import jax
 from ml_collections import ConfigDict
 
 from taorl_jax.config import validate
+from taorl_jax.data.mixture import Mixture, parse_mixture
 from taorl_jax.data.pipeline import heldout_prompts
-from taorl_jax.data.sources import JsonlProblems
+from taorl_jax.data.sources import FileProblems
 from taorl_jax.data.tasks import ProceduralProblems
 from taorl_jax.distributed.mesh import make_mesh
 from taorl_jax.evaluation.heldout import HeldOut
@@ -53,18 +54,36 @@ def prepare(config: ConfigDict) -> Setup:
     Raises:
       UserError: naming the setting that can't work, and what would.
     """
-    model = read_model_config(config.policy.checkpoint)
-    sizes = validate(config, model, jax.device_count())
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    setup = Setup(config, model, sizes, mesh, Tokenizer.load(config.policy.checkpoint))
-    sizes |= {"training problems": len(setup.train_problems), "held-out problems": len(setup.heldout.prompts)}
+    setup = prepare_policy(config)
+    setup.sizes.update(
+        {"training problems": len(setup.train_problems), "held-out problems": len(setup.heldout.prompts)}
+    )
     return setup
 
 
+def prepare_policy(config: ConfigDict) -> Setup:
+    """The same without the data of a run: for benchmarks, which bring their own.
+
+    Raises:
+      UserError: naming the setting that can't work, and what would.
+    """
+    model = read_model_config(config.policy.checkpoint)
+    sizes = validate(config, model, jax.device_count())
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    return Setup(config, model, sizes, mesh, Tokenizer.load(config.policy.checkpoint))
+
+
 def _source(config, split):
-    path = config.data[split]
-    if path != "tasks":
-        return JsonlProblems(path, setting=f"data.{split}")
+    setting = f"data.{split}"
+    named = parse_mixture(config.data[split], setting)
+    sources = tuple(_one_source(config, split, name, setting) for name, _ in named)
+    return sources[0] if len(sources) == 1 else Mixture(sources, tuple(weight for _, weight in named))
+
+
+def _one_source(config, split, name, setting):
+    if name != "tasks":
+        training = split == "train"
+        return FileProblems(name, setting=setting, deduplicate=training, max_refused=config.data.max_refused)
     size = config.data.size if split == "train" else config.eval.problems
     return ProceduralProblems(split, size, seed=0)  # the same problems whatever the run's seed
 

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taorl_jax.data.mixture import Mixture, parse_mixture
 from taorl_jax.data.pipeline import heldout_prompts, prompt_stream
 from taorl_jax.data.problem import Problem
+from taorl_jax.errors import UserError
 
 
 class Bytes:
@@ -109,3 +111,43 @@ def test_heldout_keeps_the_order_and_hands_back_what_does_not_fit():
     prompts, overlong = heldout_prompts(source, Bytes(), 10)
     assert [(p.draw, p.problem) for p in prompts] == [(0, source[0]), (2, source[2])]
     assert overlong == [source[1]]
+
+
+def test_a_mixture_draws_each_source_by_its_weight_and_seeks_without_replaying():
+    few = [Problem(f"few-{i}", f"few {i}", "1", "") for i in range(5)]
+    many = [Problem(f"many-{i}", f"many {i}", "1", "") for i in range(50)]
+    mixture = Mixture((few, many), (3.0, 1.0))
+    assert len(mixture) == 55 and mixture[0] is few[0] and mixture[54] is many[49]
+
+    class Counting:
+        calls = 0
+
+        def prompt_ids(self, text):
+            Counting.calls += 1
+            return [len(text)]
+
+    stream = prompt_stream(mixture, Counting(), seed=0, max_prompt_tokens=100)
+    drawn = [next(stream) for _ in range(200)]
+    assert [prompt.draw for prompt in drawn] == list(range(200))
+    assert sum(prompt.problem.id.startswith("few") for prompt in drawn) == 150
+    epoch = [prompt.problem.id for prompt in drawn if prompt.problem.id.startswith("few")][:5]
+    assert sorted(epoch) == [f"few-{i}" for i in range(5)]  # every problem once an epoch
+    state = json.loads(json.dumps(stream.state()))
+    expected = [next(stream).problem.id for _ in range(20)]
+    again = prompt_stream(mixture, Counting(), seed=0, max_prompt_tokens=100)
+    Counting.calls = 0
+    again.restore(state)
+    assert [next(again).problem.id for _ in range(20)] == expected
+    assert Counting.calls == 20
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a.jsonl:0", "a.jsonl:x", "a.jsonl,", ":2", "a.jsonl:-1", "a.jsonl:inf"]
+)
+def test_a_mixture_that_makes_no_sense_names_the_setting(text):
+    with pytest.raises(UserError, match=r"data\.train"):
+        parse_mixture(text, "data.train")
+
+
+def test_a_mixture_s_weights_default_to_one():
+    assert parse_mixture("a.jsonl:3, tasks", "data.train") == [("a.jsonl", 3.0), ("tasks", 1.0)]

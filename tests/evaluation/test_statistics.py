@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from taorl_jax.evaluation.statistics import avg_at_k, pass_at_k, pass_at_k_of_problem
+from taorl_jax.evaluation.statistics import (
+    avg_at_k,
+    mean_interval,
+    paired_difference,
+    pass_at_k,
+    pass_at_k_of_problem,
+)
 
 
 def test_one_of_four_right():
@@ -97,3 +103,55 @@ def test_order_of_samples_does_not_matter_and_more_draws_never_hurt(right, judge
     values = [pass_at_k(right, everything, k).value for k in range(1, 6)]
     assert all(later >= earlier - 1e-12 for earlier, later in itertools.pairwise(values))
     assert values[0] == pytest.approx(avg_at_k(right, everything).value)
+
+
+def beta_binomial(rng, runs, problems, samples):
+    """Right answers, [runs, N, K] bool, of problems of chance ~ Beta(1, 2), whose mean is 1/3."""
+    chance = rng.beta(1.0, 2.0, (runs, problems, 1))
+    return rng.random((runs, problems, samples)) < chance
+
+
+@pytest.mark.parametrize("problems", [30, 272])
+def test_intervals_cover_the_true_mean_as_often_as_they_say(problems):
+    rng = np.random.default_rng(0)
+    means = beta_binomial(rng, 2000, problems, 16).mean(-1)
+    intervals = [mean_interval(means_N, 0.0, 1.0) for means_N in means]
+    covered = np.mean([interval.low <= 1 / 3 <= interval.high for interval in intervals])
+    assert 0.925 < covered < 0.965  # 95 %, less what the normal approximation costs at 30 problems
+
+
+def test_intervals_agree_with_a_bootstrap_over_problems():
+    rng = np.random.default_rng(1)
+    means_N = beta_binomial(rng, 1, 272, 16)[0].mean(-1)
+    drawn = means_N[rng.integers(0, 272, (20_000, 272))].mean(-1)
+    interval = mean_interval(means_N, 0.0, 1.0)
+    assert (interval.low, interval.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.002)
+
+
+def test_pass_at_k_has_an_interval_over_problems():
+    right = np.array([[1, 0], [0, 0], [1, 1], [0, 0]], bool)
+    two = pass_at_k(right, np.ones_like(right), 2)  # 1, 0, 1, 0: the bounds are cut to [0, 1]
+    assert (two.value, two.low, two.high) == pytest.approx((0.5, 0.0, 1.0), abs=0.07)
+    many = pass_at_k(np.tile(right, (25, 1)), np.ones((100, 2), bool), 2)
+    margin = 1.959964 * (25 / 99) ** 0.5 / 10  # unbiased variance of 50 ones and 50 zeros: 25 / 99
+    assert (many.low, many.high) == pytest.approx((0.5 - margin, 0.5 + margin))
+
+
+def test_none_right_is_no_proof_that_none_will_be():
+    interval = mean_interval(np.zeros(30), 0.0, 1.0)
+    assert (interval.low, interval.value) == (0.0, 0.0)
+    assert (1 - interval.high) ** 30 == pytest.approx(0.025)
+    assert mean_interval(np.ones(30), 0.0, 1.0).low == pytest.approx(1 - interval.high)
+
+
+def test_pairing_sees_what_two_intervals_do_not():
+    rng = np.random.default_rng(2)
+    hard_N = rng.random(200)
+    paired = paired_difference(hard_N, np.clip(hard_N + 0.03 + rng.normal(0, 0.02, 200), 0, 1))
+    assert paired.sign == "+" and paired.low > 0 and paired.better > 150
+    assert mean_interval(hard_N).high > mean_interval(hard_N + 0.03).low  # they overlap by far
+    back = paired_difference(hard_N + 0.03, hard_N)
+    assert (back.sign, back.worse) == ("-", 200)
+    assert paired_difference([0, 1, 0], [1, 0, 0]).sign == ""
+    with pytest.raises(ValueError, match="one number a problem"):
+        paired_difference([1.0], [1.0, 2.0])

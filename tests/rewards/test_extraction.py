@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taorl_jax.rewards.extraction import last_boxed
+from taorl_jax.rewards.extraction import last_boxed, paper_answer
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,21 @@ def test_a_balanced_box_is_read_whole(before, content, after):
 @given(st.text("\\{}boxed 5$"))
 def test_never_an_empty_answer_and_never_a_crash(text):
     assert last_boxed(text) != ""
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("The final answer is $x+1$. I hope it is correct. \\boxed{3}", "x+1"),
+        (r"first \boxed{2}, then \boxed{3}; 4", "3"),
+        (r"\boxed{} 5", None),
+        ("So the answer is 12.\nIndeed.", "12"),
+        ("The answer is: $7$", "7"),
+        ("We get 3 and then 1,234 of them", "1234"),
+        ("\nCode execution result: 42\n", "42"),  # nobody said that it is the answer
+        ("5<|im_end|> 6", "5"),
+        ("nothing", None),
+    ],
+)
+def test_the_fallbacks_of_the_released_code(response, answer):
+    assert paper_answer(response) == answer
