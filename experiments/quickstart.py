@@ -13,6 +13,7 @@ def get_config(argument=""):
     c.policy.checkpoint = "experiments/quickstart_policy"
     c.policy.compute_dtype = "float32"
     c.policy.cache_dtype = "float32"
+    c.data.prompt = "plain"  # the policy was made for these problems
 
     c.rollout.prompts = 16
     c.rollout.samples = 16

@@ -27,6 +27,7 @@ def base_config() -> ConfigDict:
     c.data = ConfigDict()
     c.data.train = "tasks"  # "tasks" (procedural), a data file, or a mixture, "a.jsonl:3,tasks:1"
     c.data.heldout = "tasks"  # same; evaluated, never trained on
+    c.data.prompt = "tool"  # around a problem: "tool" (how to use Python), "plain", or a file with {problem}
     c.data.size = 100_000  # problems in the procedural training split
     c.data.max_refused = 0.0  # share of a file's rows that may be malformed; they are left out and named
 

@@ -51,6 +51,7 @@ def make_config(policy: pathlib.Path, **overrides):
     c = base_config()
     c.policy.checkpoint = str(policy)
     c.policy.compute_dtype = c.policy.cache_dtype = "float32"
+    c.data.prompt = "plain"
     c.rollout.prompts, c.rollout.samples, c.rollout.refills = 4, 4, 1
     c.rollout.max_turns, c.rollout.prompt_tokens, c.rollout.turn_tokens = 3, 96, 32
     c.rollout.context_tokens, c.rollout.observation_tokens = 192, 32

@@ -48,7 +48,7 @@ def measure(folder: pathlib.Path, heldout: int = HELDOUT) -> dict[str, float]:
     params = learner.rollout_params(learner.load(folder).params)
     stream = prompt_stream(
         setup.train_problems,
-        setup.tokenizer,
+        setup.prompt_format,
         seed=config.seed,
         max_prompt_tokens=config.rollout.prompt_tokens,
     )
@@ -57,7 +57,7 @@ def measure(folder: pathlib.Path, heldout: int = HELDOUT) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         log = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "sandbox.log"
         sandbox = stack.enter_context(open_sandbox(config.sandbox, log))
-        judge = stack.enter_context(MathJudge())
+        judge = stack.enter_context(MathJudge.from_config(config.reward))
         scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config.rollout)
         sampled, _ = evaluate(scheduler, params, setup.heldout, judge, config, 0, silent)
         config.eval.temperature, config.eval.samples = 0.0, 1

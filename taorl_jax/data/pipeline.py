@@ -21,7 +21,7 @@ class Prompt:
       draw: the running number of the draw. In a training stream it is unique over the whole run, also when
         the same problem returns in a later epoch; it identifies the prompt in random keys and records.
       problem: what was drawn.
-      ids: token ids of the prompt, through the chat template.
+      ids: token ids of the prompt, through the prompt format and the chat template.
     """
 
     draw: int
@@ -70,12 +70,12 @@ class PromptStream:
         self.overlong = state["overlong"]
 
 
-def prompt_stream(source, tokenizer, *, seed: int, max_prompt_tokens: int) -> PromptStream:
+def prompt_stream(source, prompt_format, *, seed: int, max_prompt_tokens: int) -> PromptStream:
     """Training prompts without end: each epoch draws every problem once, in an order of its own.
 
     Args:
       source: `len()` and `[index] -> Problem`; the sources of a `Mixture` are drawn from by weight.
-      tokenizer: has `prompt_ids(text) -> list[int]`.
+      prompt_format: has `prompt_ids(text) -> list[int]`, as `PromptFormat` and `Tokenizer` have.
       seed: of the order; 0 <= seed < 2**32.
       max_prompt_tokens: longer prompts (in tokens) are dropped and counted.
     """
@@ -85,7 +85,7 @@ def prompt_stream(source, tokenizer, *, seed: int, max_prompt_tokens: int) -> Pr
     else:
         problems = _shuffled(source, seed)
     dataset = problems.map_with_index(
-        lambda draw, problem: Prompt(draw, problem, tokenizer.prompt_ids(problem.text))
+        lambda draw, problem: Prompt(draw, problem, prompt_format.prompt_ids(problem.text))
     )
     # The problems are in memory already, and tokenising one takes less than handing it over between threads.
     in_this_thread = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
@@ -98,7 +98,7 @@ def _shuffled(source, seed: int) -> grain.MapDataset:
     return grain.MapDataset.source(source).seed(seed).shuffle().repeat()
 
 
-def heldout_prompts(source, tokenizer, max_prompt_tokens: int) -> tuple[list[Prompt], list[Problem]]:
+def heldout_prompts(source, prompt_format, max_prompt_tokens: int) -> tuple[list[Prompt], list[Problem]]:
     """The prompts of a held-out set in its order, and the problems whose prompt is too long.
 
     The latter were never attempted, and have to count as wrong: leaving them out would inflate the score.
@@ -110,7 +110,7 @@ def heldout_prompts(source, tokenizer, max_prompt_tokens: int) -> tuple[list[Pro
     prompts, overlong = [], []
     for index in range(len(source)):
         problem = source[index]
-        ids = tokenizer.prompt_ids(problem.text)
+        ids = prompt_format.prompt_ids(problem.text)
         if len(ids) <= max_prompt_tokens:
             prompts.append(Prompt(index, problem, ids))
         else:

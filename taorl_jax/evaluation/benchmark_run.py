@@ -66,7 +66,8 @@ def evaluate_benchmarks(
     tasks = {}
     for name in names:
         benchmark = load_benchmark(name, config.benchmarks)
-        tasks[benchmark] = heldout_prompts(benchmark.problems, setup.tokenizer, config.rollout.prompt_tokens)
+        prompt_format = setup.tokenizer if benchmark.programs else setup.prompt_format
+        tasks[benchmark] = heldout_prompts(benchmark.problems, prompt_format, config.rollout.prompt_tokens)
     too_long = {benchmark: [problem.id for problem in tasks[benchmark][1]] for benchmark in tasks}
     claim(folder, config, policy, too_long)
     with SampleLog(folder / SAMPLES) as log, _Sampling(setup, policy, log, folder, console) as sampling:

@@ -118,7 +118,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
         learner = Learner(setup.model, setup.mesh, config)
         stream = prompt_stream(
             setup.train_problems,
-            setup.tokenizer,
+            setup.prompt_format,
             seed=config.seed,
             max_prompt_tokens=config.rollout.prompt_tokens,
         )

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from taorl_jax.config import validate
 from taorl_jax.data.mixture import Mixture, parse_mixture
 from taorl_jax.data.pipeline import heldout_prompts
+from taorl_jax.data.prompt_format import PromptFormat, read_template
 from taorl_jax.data.sources import FileProblems
 from taorl_jax.data.tasks import ProceduralProblems
 from taorl_jax.distributed.mesh import make_mesh
@@ -28,6 +29,7 @@ class Setup:
     sizes: dict
     mesh: jax.sharding.Mesh
     tokenizer: Tokenizer
+    prompt_format: PromptFormat
 
     @functools.cached_property
     def engine(self) -> Engine:
@@ -45,7 +47,7 @@ class Setup:
     def heldout(self) -> HeldOut:
         """The first `eval.problems` held-out problems."""
         source = _First(_source(self.config, "heldout"), self.config.eval.problems)
-        return HeldOut(*heldout_prompts(source, self.tokenizer, self.config.rollout.prompt_tokens))
+        return HeldOut(*heldout_prompts(source, self.prompt_format, self.config.rollout.prompt_tokens))
 
 
 def prepare(config: ConfigDict) -> Setup:
@@ -70,7 +72,9 @@ def prepare_policy(config: ConfigDict) -> Setup:
     model = read_model_config(config.policy.checkpoint)
     sizes = validate(config, model, jax.device_count())
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    return Setup(config, model, sizes, mesh, Tokenizer.load(config.policy.checkpoint))
+    tokenizer = Tokenizer.load(config.policy.checkpoint)
+    prompt_format = PromptFormat(tokenizer, read_template(config.data.prompt))
+    return Setup(config, model, sizes, mesh, tokenizer, prompt_format)
 
 
 def _source(config, split):
