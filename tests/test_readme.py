@@ -23,9 +23,8 @@ COMMANDS = [
 ]
 PARSE = """
 import sys
-from absl import flags
 from taorl_jax import command
-flags.DEFINE_string("workdir", None, "")
+import taorl_jax.{module}
 command.run(lambda config, console: print("parsed", config.name, config.arm))
 """
 
@@ -44,6 +43,7 @@ def test_every_command_is_of_a_kind_that_is_checked_here():
         "python -m taorl_jax.train",
         "python -m taorl_jax.evaluate",
         "python -m tools.compare_arms",
+        "python -m tools.prepare_data",  # tests/tools/test_prepare_data.py
         "python -m sandbox_service",
     }
 
@@ -56,8 +56,20 @@ def test_every_command_is_of_a_kind_that_is_checked_here():
 def test_training_and_evaluation_commands_parse(command):
     arguments = words(command)
     arguments = ["--config", *arguments[2:]] if arguments[0] == "bash" else arguments[3:]
-    done = subprocess.run([sys.executable, "-c", PARSE, *arguments], cwd=ROOT, capture_output=True, text=True)
+    module = "evaluate" if "taorl_jax.evaluate" in command else "train"
+    script = PARSE.replace("{module}", module)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.stdout.startswith("parsed"), done.stderr
+
+
+def test_benchmarks_and_presets_shown_exist():
+    from taorl_jax.config import PRESETS, base_config
+
+    (command,) = [c for c in COMMANDS if "--benchmarks" in c]
+    assert set(command[command.index("--benchmarks") + 1].split(",")) <= set(base_config().benchmarks)
+    assert command[command.index("--preset") + 1] in PRESETS
 
 
 def test_the_sandbox_command_serves():

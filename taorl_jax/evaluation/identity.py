@@ -13,8 +13,8 @@ from taorl_jax.evaluation.policy import EvaluatedPolicy
 from taorl_jax.training.durable_files import write_atomically
 
 # What decides the samples and their verdicts. Not K: a sample is the same whatever their number.
-_DECISIVE = ("seed", "policy.", "rollout.", "reward.extraction", "reward.wall_s", "reward.memory_mb")
-_DECISIVE += ("sandbox.wall_s", "sandbox.memory_mb", "eval.temperature")
+_DECISIVE = ("seed", "policy.", "data.prompt", "rollout.", "reward.extraction", "reward.wall_s")
+_DECISIVE += ("reward.memory_mb", "sandbox.wall_s", "sandbox.memory_mb", "eval.temperature")
 _OF_TRAINING = ("rollout.prompts", "rollout.samples", "rollout.refills", "rollout.temperature")
 FILE = "evaluation.json"
 
