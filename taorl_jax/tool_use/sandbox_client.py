@@ -14,8 +14,14 @@ import time
 
 import httpx
 
-from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult
-from taorl_jax.tool_use.sandbox_protocol import InfraFault, describe, read_reply, request_body
+from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult, SandboxTooWeak
+from taorl_jax.tool_use.sandbox_protocol import (
+    ISOLATION_TIERS,
+    InfraFault,
+    describe,
+    read_reply,
+    request_body,
+)
 
 _HEALTH_TIMEOUT_S = 10.0
 _POOL_SIZE = 32  # connections; a pool of httpx does work of the square of it for every request
@@ -31,14 +37,24 @@ class SandboxClient:
       memory_mb: memory of a snippet, MiB.
       max_concurrent: requests in flight; the rest waits here.
       patience_s: seconds from a snippet's first request within which faults of the sandbox are retried.
+      min_isolation: the tier below which `check` refuses a service.
     """
 
-    def __init__(self, urls, *, wall_s: float, memory_mb: int, max_concurrent: int, patience_s: float):
+    def __init__(
+        self,
+        urls,
+        *,
+        wall_s: float,
+        memory_mb: int,
+        max_concurrent: int,
+        patience_s: float,
+        min_isolation: str,
+    ):
         if not urls:
             raise ValueError("`sandbox.urls` names no service")
         self._urls = [url.rstrip("/") for url in urls]
         self._limits = {"wall_s": wall_s, "memory_mb": memory_mb}
-        self._patience_s = patience_s
+        self._patience_s, self._min_isolation = patience_s, min_isolation
         self._call_s = wall_s + patience_s / 2  # of one request: its run and a fair time in the queue
         self._max_concurrent = max_concurrent
         self._turn, self._pool_turn = itertools.count(), itertools.count()
@@ -84,6 +100,7 @@ class SandboxClient:
         Raises:
           SandboxDown: one does not answer as a sandbox service does.
           ValueError: one does not allow our limits.
+          SandboxTooWeak: one isolates less than it should.
         """
         return self._spawn(self._check_all()).result()
 
@@ -118,12 +135,18 @@ class SandboxClient:
             response = await self._pools[0].get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
             response.raise_for_status()
             health = response.json()
-            allowed = health["limits"]["max"]
+            allowed, tier = health["limits"]["max"], health["isolation"]
+            ISOLATION_TIERS.index(tier)  # a ValueError for what is no tier
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             raise SandboxDown(
                 f"no sandbox service answers at {url} ({describe(error)}); start one there, correct "
                 "`sandbox.urls`, or leave `sandbox.urls` empty to have one started"
             ) from error
+        if ISOLATION_TIERS.index(tier) < ISOLATION_TIERS.index(self._min_isolation):
+            raise SandboxTooWeak(
+                f"the isolation of the sandbox at {url} is {tier}, `sandbox.min_isolation` asks for "
+                f"{self._min_isolation}; its /health says what is missing. Mend that, or accept less"
+            )
         for name, value in self._limits.items():
             if value > allowed[name]:
                 raise ValueError(f"`sandbox.{name}`={value}: the service at {url} allows {allowed[name]}")

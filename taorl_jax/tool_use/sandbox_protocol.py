@@ -8,6 +8,7 @@ import httpx
 from taorl_jax.tool_use import final_answer
 from taorl_jax.tool_use.result import CODE_OUTCOMES, SandboxFailure, SandboxResult
 
+ISOLATION_TIERS = ("weak", "medium", "strong")
 _BUSY_STATUSES = (429, 502, 503, 504)
 _HELPER = Path(final_answer.__file__).read_text(encoding="utf-8")
 

@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "checkpoint.",
     "log.",
     "sandbox.urls",
+    "sandbox.min_isolation",
     "sandbox.lanes",
     "sandbox.concurrency",
     "sandbox.patience_s",

@@ -12,12 +12,20 @@ from taorl_jax.tool_use.local_sandbox import LocalSandbox
 from taorl_jax.tool_use.result import SandboxDown, SandboxFailure
 from taorl_jax.tool_use.sandbox_client import SandboxClient
 
-SETTINGS = {"wall_s": 5.0, "memory_mb": 256, "max_concurrent": 32, "patience_s": 20.0}
+SETTINGS = {
+    "wall_s": 5.0,
+    "memory_mb": 256,
+    "max_concurrent": 32,
+    "patience_s": 20.0,
+    "min_isolation": "weak",
+}
 
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
-    with LocalSandbox(lanes=2, log_path=tmp_path_factory.mktemp("sandbox") / "log") as running:
+    with LocalSandbox(
+        lanes=2, min_isolation="weak", log_path=tmp_path_factory.mktemp("sandbox") / "log"
+    ) as running:
         yield running
 
 
