@@ -30,11 +30,11 @@ class _Server(uvicorn.Server):
     async def serve(self, sockets=None):
         try:
             await self._service.start()
-            await super().serve(sockets)
         except NotFit as error:
             self.refusal = str(error)
-        finally:
             await self._service.close()
+            return
+        await super().serve(sockets)
 
     async def startup(self, sockets=None):
         await super().startup(sockets)
@@ -46,6 +46,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets=None):
         self._service.drain()
         await super().shutdown(sockets)
+        await self._service.close()
 
 
 def _stop_at_end_of_stdin(server: uvicorn.Server):

@@ -45,8 +45,8 @@ class Template:
 
     @property
     def pid(self) -> int | None:
-        """Process id, while there is one."""
-        return self._process and self._process.pid
+        """Process id, while it lives."""
+        return self._process.pid if self._process and self._process.poll() is None else None
 
     async def start(self) -> Mechanisms:
         """Starts the process; returns what works here.

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -26,6 +25,8 @@ class Service:
     http: httpx.Client
     scratch: Path
     mode: str
+    repository: Path = REPOSITORY
+    proc: Path = Path("/proc")
 
     @property
     def pid(self) -> int:
@@ -77,15 +78,15 @@ def stop(service: Service):
     assert list(service.scratch.iterdir()) == []
 
 
-def everything_of(pid: int) -> set[str]:
-    """Control groups and mounts of this machine that a service may leave behind."""
+def left_behind() -> set[str]:
+    """Control groups and mounts of this machine, of which a service might leave some behind."""
     groups = {str(path) for path in Path("/sys/fs/cgroup").glob("*/sandbox-service-*/**")}
     return groups | set(Path("/proc/self/mounts").read_text().splitlines())
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def service(tmp_path_factory):
-    """A service with two lanes and whatever privileges we have, shared by the tests of this folder."""
+    """A service with two lanes and whatever privileges we have, shared by all tests."""
     secret = {"SECRET_TOKEN": "hunter2"}
     mode = privileges.own()
     running = start(
@@ -99,16 +100,16 @@ def service(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=privileges.available())
-def service_of_mode(request, tmp_path_factory):
+def service_of_mode(request):
     """A service in each privilege mode, which leaves nothing behind."""
-    before = everything_of(0)
-    scratch = privileges.shared_folder(tmp_path_factory, request.param)
-    running = start(scratch, "--lanes", "2", "--min-isolation", "weak", mode=request.param)
-    yield running
-    below = running.processes()
-    stop(running)
+    before = left_behind()
+    with privileges.shared_folder() as scratch:
+        running = start(scratch, "--lanes", "2", "--min-isolation", "weak", mode=request.param)
+        yield running
+        below = running.processes()
+        stop(running)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in below)
-    assert everything_of(0) <= before
+    assert left_behind() <= before
 
 
 @pytest.fixture
