@@ -15,7 +15,7 @@ _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 
 BOX = "/box"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
+SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/fonts")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _LINKS = {
     "/dev/fd": "/proc/self/fd",
@@ -67,7 +67,7 @@ def _bind(root: str, path: str):
 
 
 def _fill(root: str, uid: int):
-    for path in (*visible_paths(), *_SYSTEM_FILES):
+    for path in (*visible_paths(), *SYSTEM_FILES):
         if os.path.exists(path):
             _bind(root, path)
             set_read_only(root + path, attributes=_ATTR_NOSUID | _ATTR_NODEV)

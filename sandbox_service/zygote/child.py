@@ -76,8 +76,10 @@ def _change_identity(uid: int | None, nested_user: bool, processes: int):
 def _file_rules(m: Mechanisms, box: str) -> dict[str, int]:
     if m.jail:
         return {"/": landlock.READ, "/dev": landlock.DEVICES, box: landlock.EVERYTHING}
-    rules = {path: landlock.READ for path in (*jail_root.visible_paths(), "/proc/self")}
-    rules |= {path: landlock.READ_FILES for path in (*_READABLE_PROC, "/etc/ld.so.cache", "/etc/localtime")}
+    rules = {
+        path: landlock.READ for path in (*jail_root.visible_paths(), *jail_root.SYSTEM_FILES, "/proc/self")
+    }
+    rules |= {path: landlock.READ_FILES for path in _READABLE_PROC}
     rules |= {path: landlock.DEVICES for path in jail_root.DEVICES}
     return {**rules, box: landlock.EVERYTHING}
 

@@ -14,7 +14,8 @@ import traceback
 import types
 
 _PACKAGE = __name__.partition(".")[0]
-_FRAMES_OF_OURS = 1  # below the script's own, in a traceback
+# From `run_script` to the script's own frame; until Python 3.12 calls of C functions, such as exec, count too.
+_CALLS_TO_SCRIPT = 3 if sys.version_info < (3, 12) else 2
 
 
 def run_script(path: str, source: bytes):
@@ -51,12 +52,12 @@ def _forget_ourselves():
     sys.argv[:] = ["main.py"]
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()  # else every run would draw the template's numbers
-    # The frames below the script's are no depth of its own; else a deep recursion would end early.
-    sys.setrecursionlimit(sys.getrecursionlimit() + _depth() - 1)
+    # What lies below the script's frames is no depth of its own; else a deep recursion would end early.
+    sys.setrecursionlimit(sys.getrecursionlimit() + _depth() + _CALLS_TO_SCRIPT)
 
 
 def _depth() -> int:
-    frame, depth = sys._getframe(1), 0
+    frame, depth = sys._getframe(2), 0  # without those of the two functions that ask
     while frame:
         frame, depth = frame.f_back, depth + 1
     return depth
@@ -81,13 +82,15 @@ def _guarded(action, frames: int) -> int:
         action()
     except SystemExit as exit_:
         return _exit_status(exit_)
-    except BaseException as error:
-        trace = error.__traceback__
-        for _ in range(frames):
-            trace = trace and trace.tb_next
-        interrupted = isinstance(error, KeyboardInterrupt)
-        return _show(error.with_traceback(trace)) or (-signal.SIGINT if interrupted else 1)
-    return 0
+    except BaseException as raised:
+        error = raised  # shown outside of this clause, or it would be the context of a failure to show it
+    else:
+        return 0
+    trace = error.__traceback__
+    for _ in range(frames):
+        trace = trace and trace.tb_next
+    interrupted = isinstance(error, KeyboardInterrupt)
+    return _show(error.with_traceback(trace)) or (-signal.SIGINT if interrupted else 1)
 
 
 def _exit_status(exit_: SystemExit) -> int:
