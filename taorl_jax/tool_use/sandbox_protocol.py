@@ -1,6 +1,7 @@
 """What the client and the sandbox service say to each other: one request, one reply, and what each means."""
 
 import base64
+import os
 from pathlib import Path
 
 import httpx
@@ -18,12 +19,13 @@ class InfraFault(Exception):
 
     Attributes:
       answered: whether some service did answer.
+      busy: whether it only had no room.
       retry_after_s: seconds that it asked us to wait.
     """
 
-    def __init__(self, reason: str, *, answered: bool, retry_after_s: float = 0.0):
+    def __init__(self, reason: str, *, answered: bool, busy: bool = False, retry_after_s: float = 0.0):
         super().__init__(reason)
-        self.answered, self.retry_after_s = answered, retry_after_s
+        self.answered, self.busy, self.retry_after_s = answered, busy, retry_after_s
 
 
 def with_final_answer(code: str) -> str:
@@ -42,12 +44,19 @@ def with_final_answer(code: str) -> str:
     )
 
 
-def request_body(code: str, limits: dict) -> dict:
-    """The request that runs `code` with `final_answer` at hand."""
+def authorization() -> dict[str, str]:
+    """The headers for services that ask for a bearer token: that of the environment, SANDBOX_TOKEN."""
+    token = os.environ.get("SANDBOX_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def request_body(code: str, limits: dict, deadline_s: float) -> dict:
+    """The request that runs `code` with `final_answer` at hand, unless it would wait for over `deadline_s`."""
     return {
         "code": with_final_answer(code),
         "fetch_files": [final_answer.RECORD_FILE],
         "limits": limits,
+        "deadline_s": deadline_s,
     }
 
 
@@ -60,7 +69,8 @@ def read_reply(url: str, response: httpx.Response) -> SandboxResult:
     """
     if response.status_code in _BUSY_STATUSES:
         reason = f"{url}: HTTP {response.status_code}"
-        raise InfraFault(reason, answered=True, retry_after_s=_retry_after_s(response))
+        busy = response.status_code == 429
+        raise InfraFault(reason, answered=True, busy=busy, retry_after_s=_retry_after_s(response))
     if response.status_code != 200:
         raise SandboxFailure(f"{url} refused a snippet: HTTP {response.status_code} {response.text[:500]}")
     try:
