@@ -22,6 +22,7 @@ class Settings:
       queue_s: longest wait of a request that names no deadline, seconds.
       min_isolation: the tier below which the service does not start.
       cgroups: whether to use control groups where they can be had.
+      layers: whether to isolate at all; off only to measure what it costs.
       grace_s: seconds that running snippets get at the end.
       overload_status: answer of `/run_code` when overloaded; verl's client retries 504 and nothing else.
       limits, caps: of a run.
@@ -32,6 +33,7 @@ class Settings:
     queue_s: float = 60.0
     min_isolation: str = "medium"
     cgroups: bool = True
+    layers: bool = True
     grace_s: float = 1.0
     overload_status: int = 504
     limits: Limits = Limits()

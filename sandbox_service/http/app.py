@@ -34,7 +34,6 @@ def create_app(service: Service, token: str | None = None) -> FastAPI:
       service: started by the time of the first request.
       token: if given, `POST` needs it as a bearer token.
     """
-
     app = FastAPI(title="sandbox", version=__version__)
     app.add_exception_handler(RequestValidationError, _name_the_fields)
     app.add_exception_handler(FieldError, _name_the_field)

@@ -1,5 +1,7 @@
 """What the HTTP interfaces have in common: limits, sizes, refusals, the way of a job through the service."""
 
+import base64
+import binascii
 import dataclasses
 import math
 import re
@@ -7,6 +9,7 @@ import re
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
+from sandbox_service.http.schema import PLAIN_NAME
 from sandbox_service.limits import Caps, Limits
 from sandbox_service.server.admission import Refused
 from sandbox_service.server.log import log
@@ -38,6 +41,23 @@ def limits_of(settings: Settings, wanted: dict) -> Limits:
     if "wall_s" in wanted:
         wanted.setdefault("cpu_s", min(2 * wanted["wall_s"], settings.caps.cpu_s))
     return dataclasses.replace(settings.limits, **wanted)
+
+
+def check_files(files: dict[str, str]):
+    """Refuses files with names that are no plain ones, or that are no base64.
+
+    Raises:
+      FieldError: naming the file.
+    """
+    for name, content in files.items():
+        if not PLAIN_NAME.fullmatch(name) or name == "main.py":
+            raise FieldError(
+                f"files.{name[:100]}", "the name is not a plain one: no directories, not main.py"
+            )
+        try:
+            base64.b64decode(content, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise FieldError(f"files.{name}", f"is no base64: {error}") from None
 
 
 def too_large(caps: Caps, code: str, stdin: str, files: dict[str, str]) -> str | None:

@@ -1,8 +1,6 @@
 """The native API: `POST /v1/run` and `POST /v1/batch`."""
 
 import asyncio
-import base64
-import binascii
 import uuid
 
 from fastapi import APIRouter, Request
@@ -10,6 +8,7 @@ from fastapi import APIRouter, Request
 from sandbox_service.answer import failed
 from sandbox_service.http.calls import (
     FieldError,
+    check_files,
     limits_of,
     refusal,
     run_admitted,
@@ -23,11 +22,7 @@ from sandbox_service.server.service import Service, job
 def _job(service: Service, request: RunRequest) -> dict | str:
     """The job that a request asks for, or why it is rejected."""
     caps = service.settings.caps
-    for name, content in request.files.items():
-        try:
-            base64.b64decode(content, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise FieldError(f"files.{name}", f"is no base64: {error}") from None
+    check_files(request.files)
     limits = limits_of(service.settings, request.limits.model_dump())
     if message := too_large(caps, request.code, request.stdin, request.files):
         return message

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox_service.http.calls import FieldError, limits_of, refusal, run_admitted, too_large
+from sandbox_service.http.calls import FieldError, check_files, limits_of, refusal, run_admitted, too_large
+from sandbox_service.http.schema import PLAIN_NAME
 from sandbox_service.limits import MIN_MEMORY_MB
 from sandbox_service.server.admission import Refused
 from sandbox_service.server.service import Service, job
@@ -79,10 +80,12 @@ def sandbox_fusion_routes(service: Service) -> APIRouter:
             raise FieldError("language", f"{request.language!r} is not run here, only 'python' is")
         limits, stdin = _limits(service, request), request.stdin or ""
         files = {name: content or "" for name, content in request.files.items()}
+        check_files(files)
+        fetched = [name for name in request.fetch_files if PLAIN_NAME.fullmatch(name)]  # others can't exist
         if message := too_large(service.settings.caps, request.code, stdin, files):
             raise FieldError("code", message)
         wait_s = min(request.compile_timeout + _QUEUE_BEYOND_COMPILE_S, service.settings.queue_s)
-        work = job(request.code, limits, stdin=stdin, files=files, fetch_files=request.fetch_files)
+        work = job(request.code, limits, stdin=stdin, files=files, fetch_files=fetched)
         status = service.settings.overload_status
         try:
             service.admission.check(wait_s)

@@ -1,5 +1,6 @@
 """The requests and the answers of the native API."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -7,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from sandbox_service.limits import MIN_MEMORY_MB
 from sandbox_service.outcome import OUTCOMES
 
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$")]
+PLAIN_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$")
+FileName = Annotated[str, Field(pattern=PLAIN_NAME.pattern)]
 
 
 class _Strict(BaseModel):

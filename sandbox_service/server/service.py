@@ -59,7 +59,9 @@ class Service:
         instance.sweep()
         self._instance = instance.Instance()
         self._groups, why_not = (
-            open_groups(self._instance.name) if self.settings.cgroups else (None, "turned off")
+            open_groups(self._instance.name)
+            if self.settings.cgroups and self.settings.layers
+            else (None, "turned off")
         )
         self._templates = {profile: self._template(profile) for profile in PROFILES}
         try:
@@ -85,7 +87,7 @@ class Service:
     def _template(self, profile: str) -> Template:
         mountpoint = os.path.join(self._instance.folder, f"root-{profile}")
         os.mkdir(mountpoint)
-        return Template(profile, mountpoint, self._instance.uid(255))
+        return Template(profile, mountpoint, self._instance.uid(255), self.settings.layers)
 
     def _slot(self, number: int) -> Slot:
         group = self._groups.group(number) if self._groups else None

@@ -34,10 +34,11 @@ class Template:
       profile: what it imports.
       mountpoint: an empty directory for it.
       uid: a user id for its probes.
+      layers: whether to isolate.
     """
 
-    def __init__(self, profile: str, mountpoint: str, uid: int):
-        self._settings = {"profile": profile, "mountpoint": mountpoint, "uid": uid}
+    def __init__(self, profile: str, mountpoint: str, uid: int, layers: bool):
+        self._settings = {"profile": profile, "mountpoint": mountpoint, "uid": uid, "layers": layers}
         self._process: subprocess.Popen | None = None
         self._lock = asyncio.Lock()
         self.mechanisms: Mechanisms | None = None

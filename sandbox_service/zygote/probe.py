@@ -14,6 +14,7 @@ NAMESPACES = {
     "ipc": libc.CLONE_NEWIPC,
     "uts": libc.CLONE_NEWUTS,
 }
+ALL = (*NAMESPACES, "jail", "own_uid", "nested_user", "seccomp", "landlock")
 
 
 def attempt(action) -> str:

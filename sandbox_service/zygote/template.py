@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 
+from sandbox_service.isolation import Mechanisms
 from sandbox_service.kernel import jail_root, libc, user_namespace
 from sandbox_service.zygote import probe
 from sandbox_service.zygote.lane import run_lane
@@ -22,13 +23,16 @@ from sandbox_service.zygote.warm import warm
 def main(control_fd: int):
     """Serves the control socket until it is closed.
 
-    Its first message holds `profile`, `mountpoint` (an empty directory) and `uid` (one that is free).
+    Its first message holds `profile`, `mountpoint` (an empty directory), `uid` (one that is free) and `layers`.
     """
     os.umask(0o022)
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(1 << 16))
-    mechanisms = probe.probe(settings["mountpoint"], settings["uid"])
+    if settings["layers"]:
+        mechanisms = probe.probe(settings["mountpoint"], settings["uid"])
+    else:
+        mechanisms = Mechanisms(missing=dict.fromkeys(probe.ALL, "turned off"))
     probe.enter(mechanisms)
     if mechanisms.pid_namespace:
         _stay_outside(control)

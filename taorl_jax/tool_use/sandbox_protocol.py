@@ -51,7 +51,7 @@ def authorization() -> dict[str, str]:
 
 
 def request_body(code: str, limits: dict, deadline_s: float) -> dict:
-    """The request that runs `code` with `final_answer` at hand, unless it would wait for over `deadline_s`."""
+    """The request that runs `code` with `final_answer` at hand, if its turn comes within `deadline_s`."""
     return {
         "code": with_final_answer(code),
         "fetch_files": [final_answer.RECORD_FILE],

@@ -47,8 +47,8 @@ class Replicas:
     def lend(self, avoid: str | None):
         """A replica for one request.
 
-        The least busy that does not rest and is not `avoid`; in turn among equals. Where all rest, the one that
-        has rested enough first: a request waits for no breaker, since its own patience bounds it.
+        The least busy that does not rest and is not `avoid`; in turn among equals. Where all rest, the one
+        whose rest ends first: a request waits for no breaker, since its own patience bounds it.
         """
         replica = self._choose(avoid, time.monotonic())
         replica.outstanding += 1

@@ -5,8 +5,8 @@ import re
 import subprocess
 import sys
 
-import sandbox_corpus as corpus
 import pytest
+import sandbox_corpus as corpus
 
 STDIN = "first\nsecond\u00e9\n\nlast"
 # Of no interest: the folder, the numbers of processes and threads, the addresses of objects.
