@@ -20,7 +20,7 @@ _EXIT_NOT_FIT = 3
 
 
 class _Server(uvicorn.Server):
-    """Tells on stdout where it listens, once it does, and lets runs end before it closes their connections."""
+    """Tells on stdout where it listens, once it does, and lets runs end before it closes."""
 
     def __init__(self, config: uvicorn.Config, service: Service):
         super().__init__(config)
@@ -105,6 +105,7 @@ def main():
         loop="asyncio",
         log_level="warning",
         access_log=False,
+        timeout_keep_alive=75,  # longer than clients keep theirs, or requests meet closing connections
         timeout_graceful_shutdown=round(settings.grace_s) + 2,
     )
     server = _Server(config, service)

@@ -36,8 +36,8 @@ class Settings:
     layers: bool = True
     grace_s: float = 1.0
     overload_status: int = 504
-    limits: Limits = Limits()
-    caps: Caps = Caps()
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    caps: Caps = dataclasses.field(default_factory=Caps)
 
     def __post_init__(self):
         """Refuses values that can't work."""
@@ -58,7 +58,7 @@ class Settings:
 
 
 def _typed(kind, values: dict, where: str):
-    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    fields = {field.name: getattr(kind(), field.name) for field in dataclasses.fields(kind)}
     for name, value in values.items():
         if name not in fields:
             raise SettingsError(f"{where}{name} is no setting; there are {', '.join(fields)}")

@@ -1,4 +1,4 @@
-"""Starting a Python process with fewer privileges than we have, as a script and as what builds its command line.
+"""Starting a Python process with fewer privileges than we have.
 
 `root` has all; `container` is root in a plain container: no CAP_SYS_ADMIN, and a filter that refuses new
 namespaces and mounts; `ordinary` is a user without any privilege.

@@ -12,7 +12,9 @@ SNIPPETS = {
     "surrogate": "print('\\ud800')",
     "repr_unicode": "print(ascii('\u00e9'), repr('\\x00\\u200b'))",
     "binary": "import sys; sys.stdout.buffer.write(bytes(range(128))); sys.stdout.flush()",
-    "mixed_binary": "import sys\nprint('a'); sys.stdout.flush(); sys.stdout.buffer.write(b'b\\n'); print('c')",
+    "mixed_binary": (
+        "import sys\nprint('a'); sys.stdout.flush(); sys.stdout.buffer.write(b'b\\n'); print('c')"
+    ),
     "carriage_return": "print('a\\r\\nb\\rc')",
     "division": "1/0",
     "nested_error": "def f(x):\n    return g(x)\ndef g(x):\n    return x['k']\nf({})",
@@ -44,7 +46,9 @@ SNIPPETS = {
     "exit_bool": "raise SystemExit(True)",
     "exit_builtin": "exit(4)",
     "os_exit": "import os; print('lost'); os._exit(5)",
-    "exit_in_function": "def f():\n    try:\n        raise SystemExit(6)\n    finally:\n        print('finally')\nf()",
+    "exit_in_function": (
+        "def f():\n    try:\n        raise SystemExit(6)\n    finally:\n        print('finally')\nf()"
+    ),
     "interrupted": "raise KeyboardInterrupt",
     "killed": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
     "aborted": "import os; os.abort()",
@@ -55,16 +59,31 @@ SNIPPETS = {
     "excepthook": "import sys\nsys.excepthook = lambda *a: print('hook', a[0].__name__)\n1/0",
     "broken_excepthook": "import sys\ndef hook(*a): raise KeyError('x')\nsys.excepthook = hook\n1/0",
     "thread": "import threading\nt = threading.Thread(target=print, args=('t',)); t.start(); t.join()",
-    "unjoined_thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.1), print('t'))).start()\nprint('m')",
-    "thread_error": "import threading\nt = threading.Thread(target=lambda: 1/0, name='T'); t.start(); t.join()",
-    "executor": "from concurrent.futures import ThreadPoolExecutor as P\nwith P(2) as p: print(list(p.map(abs, [-1, -2])))",
-    "fork_pool": "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, 2]))",
+    "unjoined_thread": (
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.1), print('t'))).start()\n"
+        "print('m')"
+    ),
+    "thread_error": (
+        "import threading\nt = threading.Thread(target=lambda: 1/0, name='T'); t.start(); t.join()"
+    ),
+    "executor": (
+        "from concurrent.futures import ThreadPoolExecutor as P\n"
+        "with P(2) as p: print(list(p.map(abs, [-1, -2])))"
+    ),
+    "fork_pool": (
+        "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, 2]))"
+    ),
     "spawn_pool": (
         "import multiprocessing as m\ndef f(x): return x + 1\n"
         "if __name__ == '__main__':\n    with m.get_context('spawn').Pool(1) as p: print(p.map(f, [1, 2]))"
     ),
-    "asyncio": "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 3\nprint(asyncio.run(f()))",
-    "subprocess": "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'print(3)'], capture_output=True).stdout)",
+    "asyncio": (
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 3\nprint(asyncio.run(f()))"
+    ),
+    "subprocess": (
+        "import subprocess, sys\n"
+        "print(subprocess.run([sys.executable, '-c', 'print(3)'], capture_output=True).stdout)"
+    ),
     "system": "import os, sys\nprint('a'); sys.stdout.flush(); print(os.system('echo b; exit 3'))",
     "stdin_line": "print(input()[::-1])",
     "stdin_all": "import sys; print(sys.stdin.read().upper())",
@@ -78,13 +97,20 @@ SNIPPETS = {
     "syntax_warning": "x = 1\nif x is 1: print('is')",
     "resource": "f = open('f', 'w'); f.write('x')\nprint(open('f').read() == '')",
     "recursion": "def f(n): return f(n + 1)\nf(0)",
-    "recursion_depth": "def f(n):\n    try: return f(n + 1)\n    except RecursionError: return n\nprint(f(0))",
-    "deep_limit": "import sys\nsys.setrecursionlimit(5000)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(4000))",
+    "recursion_depth": (
+        "def f(n):\n    try: return f(n + 1)\n    except RecursionError: return n\nprint(f(0))"
+    ),
+    "deep_limit": (
+        "import sys\nsys.setrecursionlimit(5000)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(4000))"
+    ),
     "main_names": "print(sorted(dir()), __name__, __spec__, __package__, __doc__)",
     "docstring": "'''Doc.'''\nprint(__doc__)",
     "annotations": "x: int = 3\nprint(__annotations__)",
     "argv": "import sys; print(len(sys.argv), __file__.rpartition('/')[2])",
-    "streams": "import sys\nfor s in (sys.stdin, sys.stdout, sys.stderr): print(s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.isatty())",
+    "streams": (
+        "import sys\nfor s in (sys.stdin, sys.stdout, sys.stderr):\n"
+        "    print(s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.isatty())"
+    ),
     "traceback_module": "import traceback\ntry: 1/0\nexcept Exception: traceback.print_exc()",
     "inspect_source": "import inspect\ndef f():\n    return 1\nprint(inspect.getsource(f))",
     "pickle": "import pickle\nclass C: x = 1\nprint(pickle.loads(pickle.dumps(C())).x)",
@@ -95,12 +121,24 @@ SNIPPETS = {
     "regex": "import re; print(re.findall(r'\\d+', 'a1b22'))",
     "globals_in_exec": "exec('y = 2'); print(y, 'y' in globals())",
     "closed_stdout": "import sys; sys.stdout.close()",
-    "numpy": "import numpy as np; print(np.arange(6).reshape(2, 3) @ np.ones((3, 2)), np.linalg.det(np.eye(3)))",
+    "numpy": "import numpy as n; print(n.arange(6).reshape(2, 3) @ n.ones((3, 2)), n.linalg.det(n.eye(3)))",
     "numpy_warning": "import numpy as np; print(np.array([1.0]) / 0)",
-    "numpy_seed": "import numpy as np, random\nnp.random.seed(0); random.seed(0); print(np.random.rand(2), random.random())",
-    "sympy": "import sympy as s; x = s.symbols('x'); print(s.factor(x**4 - 1), s.integrate(s.sin(x), x), s.solve(x**2 - 2))",
-    "sympy_dummy": "import sympy as s; x = s.symbols('x'); print(s.limit(s.sin(x) / x, x, 0), s.series(s.exp(x), x, 0, 4))",
+    "numpy_seed": (
+        "import numpy as np, random\nnp.random.seed(0); random.seed(0); "
+        "print(np.random.rand(2), random.random())"
+    ),
+    "sympy": (
+        "import sympy as s; x = s.symbols('x'); "
+        "print(s.factor(x**4 - 1), s.integrate(s.sin(x), x), s.solve(x**2 - 2))"
+    ),
+    "sympy_dummy": (
+        "import sympy as s; x = s.symbols('x'); "
+        "print(s.limit(s.sin(x) / x, x, 0), s.series(s.exp(x), x, 0, 4))"
+    ),
     "sympy_error": "import sympy as s; s.sympify('1 +')",
     "scipy": "import scipy.optimize as o; print(round(o.brentq(lambda x: x**3 - 2, 0, 2), 8))",
-    "matplotlib": "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.savefig('f.png'); print(open('f.png', 'rb').read(4))",
-}  # fmt: skip
+    "matplotlib": (
+        "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.savefig('f.png'); "
+        "print(open('f.png', 'rb').read(4))"
+    ),
+}

@@ -19,6 +19,9 @@ from pathlib import Path
 
 import httpx
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from sandbox_service.zygote import process_tree
+
 SYMPY = "import sympy, numpy; x = sympy.symbols('x'); print(sympy.factor(x**4 - 1), numpy.arange(3).sum())"
 PRINT = "print(6 * 7)"
 BRENTQ = "import scipy.optimize as o; print(round(o.brentq(lambda x: x**2 - 2, 0, 2), 6))"
@@ -105,6 +108,15 @@ def throughput(http, code: str, seconds: float, concurrency: int) -> tuple[float
     return counts["ran"] / (time.monotonic() - started), counts["refused"], counts["wrong"]
 
 
+def cpu_ms(http, pid: int, code: str, runs: int) -> float:
+    """CPU time that the whole service spends on one snippet, ms: what is left of a rate on a busy machine."""
+    before = process_tree.cpu_s([pid, *process_tree.descendants(pid)])
+    for _ in range(runs):
+        run(http, code)
+    spent = process_tree.cpu_s([pid, *process_tree.descendants(pid)]) - before
+    return round(spent / runs * 1000, 1)
+
+
 def kill_latency_ms(http, rounds: int) -> float:
     """Median of the time from the wall limit to the end of a snippet that ignores it, ms."""
     code = "import time\nwhile True: time.sleep(1)"
@@ -128,7 +140,7 @@ def measure(rounds: int, seconds: float) -> dict:
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as no_layers, contextlib.ExitStack() as stack:
         no_layers.write("layers = false\nmin_isolation = 'weak'\n")
         no_layers.flush()
-        full, _ = stack.enter_context(service("--min-isolation", "weak", "--queue", str(4 * cores)))
+        full, pid = stack.enter_context(service("--min-isolation", "weak", "--queue", str(4 * cores)))
         bare, _ = stack.enter_context(service("--config", no_layers.name))
         medians = latencies(full, bare, rounds)
         sympy_rate, _, _ = throughput(full, SYMPY, seconds, 2 * cores)
@@ -144,6 +156,8 @@ def measure(rounds: int, seconds: float) -> dict:
             "layers_cost_ms": round(medians["service"] - medians["service, no layers"], 1),
             "sympy_per_s_and_core": round(sympy_rate / cores, 1),
             "print_per_s_and_core": round(print_rate / cores, 1),
+            "sympy_cpu_ms": cpu_ms(full, pid, SYMPY, 50),
+            "print_cpu_ms": cpu_ms(full, pid, PRINT, 50),
             "private_mb": private_mb(full),
             "kill_latency_ms": kill_latency_ms(full, 10),
             "goodput_at_overload": round(overloaded / saturated, 2),

@@ -1,4 +1,4 @@
-"""Runs many snippets of all kinds and shows that memory, descriptors and processes of the service stay flat."""
+"""Runs many snippets of all kinds: the service's memory, descriptors and processes must stay flat."""
 
 import argparse
 import concurrent.futures
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmark_sandbox import PRINT, SYMPY, run, service
 

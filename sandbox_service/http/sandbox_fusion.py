@@ -34,7 +34,7 @@ class RunCodeRequest(BaseModel):
 
 
 def _limits(service: Service, request: RunCodeRequest):
-    """This client can't know our caps, so what is above them is lowered."""
+    """What is above our caps, which this client can't know, is lowered."""
     caps, memory_mb = service.settings.caps, request.memory_limit_MB
     wanted = {"wall_s": min(request.run_timeout, caps.wall_s)}
     if memory_mb > 0:

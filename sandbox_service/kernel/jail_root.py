@@ -1,4 +1,4 @@
-"""A root directory of its own: the interpreter and the system's libraries, read-only, and nothing of the host."""
+"""A root directory of its own: interpreter and system libraries, read-only, and nothing of the host."""
 
 import ctypes
 import os
@@ -96,7 +96,7 @@ def mount_proc(target: str):
 
 
 def enter(mountpoint: str, uid: int):
-    """Makes a new root at `mountpoint` and moves into it; the old one is gone. In a mount namespace of one's own.
+    """Moves into a new root at `mountpoint`; the old one is gone. Needs a mount namespace of one's own.
 
     Raises:
       OSError: a mount was refused.

@@ -47,25 +47,25 @@ def syscall(name: str, number: int, *arguments) -> int:
 
 
 def prctl(option: int, *arguments, what: str = "prctl") -> int:
-    """prctl(2)."""
+    """Changes something of this process."""
     values = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in arguments]
     values += [ctypes.c_ulong(0)] * (4 - len(values))
     return check(_libc.prctl(option, *values), f"{what}({option})")
 
 
 def unshare(flags: int):
-    """unshare(2)."""
+    """Enters new namespaces."""
     if flags:  # containers refuse the call even if it would do nothing
         check(_libc.unshare(flags), "unshare")
 
 
 def setns(descriptor: int, flags: int):
-    """setns(2)."""
+    """Enters a namespace."""
     check(_libc.setns(descriptor, flags), "setns")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""):
-    """mount(2)."""
+    """Mounts a file system."""
     arguments = (
         source.encode(),
         target.encode(),
@@ -77,12 +77,12 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
 
 
 def detach(target: str):
-    """umount2(2) with MNT_DETACH."""
+    """Takes a mount away, even while it is in use."""
     check(_libc.umount2(target.encode(), 2), f"umount {target}")
 
 
 def pivot_root(new: str, old: str):
-    """pivot_root(2)."""
+    """Makes another mount the root."""
     syscall("pivot_root", _PIVOT_ROOT[MACHINE], ctypes.c_char_p(new.encode()), ctypes.c_char_p(old.encode()))
 
 

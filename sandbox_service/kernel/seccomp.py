@@ -1,4 +1,4 @@
-"""The filter of system calls: an allow-list as a BPF program built by hand (seccomp(2), BPF in linux/filter.h)."""
+"""The filter of system calls: an allow-list as a BPF program (seccomp(2), linux/filter.h) built by hand."""
 
 import ctypes
 import errno

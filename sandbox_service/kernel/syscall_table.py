@@ -1,7 +1,7 @@
 """The system calls that a snippet may make, with their numbers on x86_64 and on aarch64.
 
-A dash: the architecture has no such call. The filter refuses whatever is not listed. There is no `socket`: only
-pairs of sockets that are born connected, as the pipes of multiprocessing are.
+A dash: the architecture has no such call. The filter refuses whatever is not listed. There is no
+`socket`: only pairs of sockets that are born connected, as the pipes of multiprocessing are.
 """
 
 _TABLE = {

@@ -1,4 +1,4 @@
-"""Who may run next: a bounded queue that is fair among clients and refuses what it could not answer in time."""
+"""Who runs next: a bounded queue, fair among clients, that refuses what it could not answer in time."""
 
 import asyncio
 import collections

@@ -105,7 +105,8 @@ class Service:
                 f"{name} ({layer['missing']})" for name, layer in report.items() if layer["missing"]
             )
             raise NotFit(
-                f"the isolation to be had here is {self.tier}, --min-isolation asks for {wanted}. Lacking: {lacking}. "
+                f"the isolation to be had here is {self.tier}, --min-isolation asks for {wanted}. "
+                f"Lacking: {lacking}. "
                 f"Mend these, or accept less with --min-isolation {self.tier}"
             )
 

@@ -64,7 +64,7 @@ class Lane:
             raise LaneDied(f"a lane failed in the middle of a run: {error!r}") from error
 
     async def close(self):
-        """Lets the process end in order: it kills its snippet and removes its directory; kills it if it hangs."""
+        """Lets the process end in order (its snippet dies, its directory goes); kills it if it hangs."""
         if self._writer is None:
             return
         self._writer.close()

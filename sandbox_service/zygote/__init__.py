@@ -1,1 +1,1 @@
-"""The warm processes: a template with everything imported, its lanes, and a child of a lane for every snippet."""
+"""The warm processes: a template with all imports done, its lanes, a child of a lane for each snippet."""

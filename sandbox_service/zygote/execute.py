@@ -1,4 +1,4 @@
-"""Running a script in this warm interpreter as a fresh one would run it: `python main.py`, to its very end."""
+"""Running a script in this warm interpreter as `python main.py` would in a new one, to its very end."""
 
 import atexit
 import builtins
@@ -14,7 +14,7 @@ import traceback
 import types
 
 _PACKAGE = __name__.partition(".")[0]
-# From `run_script` to the script's own frame; until Python 3.12 calls of C functions, such as exec, count too.
+# From `run_script` to the script's own frame; before Python 3.12 calls of C functions (exec) count too.
 _CALLS_TO_SCRIPT = 3 if sys.version_info < (3, 12) else 2
 
 
@@ -32,10 +32,10 @@ def run_script(path: str, source: bytes):
 
 
 def _renew_streams():
-    """New text streams over descriptors 0 to 2, with the encodings that the interpreter chose at its start."""
+    """Text streams over descriptors 0 to 2, with the encodings that the interpreter chose at its start."""
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         old = getattr(sys, f"__{name}__")
-        binary = open(fd, mode + "b", closefd=False)
+        binary = _buffered(fd, mode)
         binary.raw.name = f"<{name}>"
         stream = io.TextIOWrapper(
             binary, old.encoding, old.errors, newline=None if fd == 0 else "\n", line_buffering=fd == 2
@@ -43,6 +43,12 @@ def _renew_streams():
         stream.mode = mode
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def _buffered(fd: int, mode: str):
+    if mode == "r":
+        return io.BufferedReader(io.FileIO(fd, mode, closefd=False))
+    return io.BufferedWriter(io.FileIO(fd, mode, closefd=False))
 
 
 def _forget_ourselves():
@@ -122,7 +128,7 @@ def _show(error: BaseException) -> int:
 
 
 def _finish(main: types.ModuleType) -> int:
-    """What the interpreter does at its end, as far as a script can tell: no modules are torn down but its own."""
+    """What the interpreter does at its end, as far as a script can tell: only its own module is torn down."""
     _guarded(threading._shutdown, frames=1)
     atexit._run_exitfuncs()
     _flush()

@@ -23,7 +23,7 @@ from sandbox_service.zygote.supervisor import Aborted
 
 
 def _jobs(channel: socket.socket):
-    """Yields the jobs; none comes before the last one is answered, so a run meets only the end of the stream."""
+    """Yields the jobs; each comes after the answer to the last, so a run meets only the end of the stream."""
     pending = bytearray()
     while data := channel.recv(1 << 20):
         pending += data

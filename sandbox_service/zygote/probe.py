@@ -1,4 +1,4 @@
-"""Finding out what isolates here: by doing it, each in a process of its own, and never by a version number."""
+"""Finding out what isolates here: by doing it, each in its own process, and never by a version number."""
 
 import os
 import socket

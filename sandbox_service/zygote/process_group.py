@@ -11,7 +11,7 @@ _INIT = "/bin/cat"  # reads a pipe that only the lane can write to, so it ends w
 
 
 class PidNamespace:
-    """A PID namespace for one run. Its first process does nothing; when that ends, the kernel kills the rest."""
+    """A PID namespace for one run. Its first process does nothing; at that one's end the kernel kills all."""
 
     def __init__(self, own_namespace: int):
         self._own_namespace = own_namespace
@@ -46,7 +46,7 @@ class PidNamespace:
 
 
 class Swept:
-    """Without a namespace: the session, then whatever is below the lane, then whatever has the lane's user id."""
+    """Without a namespace: the session, what has the lane's user id, and whatever else is below the lane."""
 
     def __init__(self, uid: int | None):
         self._uid = uid

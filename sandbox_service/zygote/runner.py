@@ -55,7 +55,7 @@ def run_snippet(job: dict, place: Place) -> dict:
     """Runs a snippet to its end.
 
     Args:
-      job: `code`, `stdin`, `files` (name -> base64), `fetch_files` (names), `mode` and `limits` (fields of Limits).
+      job: `code`, `stdin`, `files` (name -> base64), `fetch_files` (names), `mode`, `limits` (as Limits).
       place: where.
 
     Returns:

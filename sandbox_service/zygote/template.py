@@ -23,7 +23,7 @@ from sandbox_service.zygote.warm import warm
 def main(control_fd: int):
     """Serves the control socket until it is closed.
 
-    Its first message holds `profile`, `mountpoint` (an empty directory), `uid` (one that is free) and `layers`.
+    Its first message: `profile`, `mountpoint` (an empty directory), `uid` (one that is free), `layers`.
     """
     os.umask(0o022)
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import importlib
+import linecache
 
 # Routed by what a snippet imports: `wide` costs each fork more, and only snippets of scipy gain by it.
 PROFILES = {
@@ -39,13 +40,6 @@ def warm(profile: str):
             importlib.import_module(name)
     with contextlib.suppress(ModuleNotFoundError):
         exec(_TRIED, {})
-    _reset()
+    linecache.clearcache()
     gc.collect()
     gc.freeze()  # the collector of a child must not touch, and so copy, our pages
-
-
-def _reset():
-    """Takes back what the warming up changed for all: sympy's counters of names, the warnings shown so far."""
-    import linecache
-
-    linecache.clearcache()

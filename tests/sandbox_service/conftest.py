@@ -105,6 +105,9 @@ def service_of_mode(request):
     before = left_behind()
     with privileges.shared_folder() as scratch:
         running = start(scratch, "--lanes", "2", "--min-isolation", "weak", mode=request.param)
+        if (health := running.health())["isolation"] == "weak":
+            stop(running)
+            pytest.skip(f"this machine isolates too little in mode {request.param}: {health['layers']}")
         yield running
         below = running.processes()
         stop(running)

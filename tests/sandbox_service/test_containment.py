@@ -40,7 +40,8 @@ ATTACKS = {
         {"exception"},
     ),
     "threads": (
-        "import threading, time\nfor _ in range(80): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+        "import threading, time\n"
+        "for _ in range(80): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
         {"exception"},
     ),
     "daemon_holding_the_pipe": (DAEMON, {"ok"}),
@@ -55,7 +56,8 @@ ATTACKS = {
     "busy": ("import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", {"timeout"}),
     "large_file": ("open('f', 'wb').write(bytes(20 << 20))", {"exception"}),
     "full_disk": (
-        "import time\nfor k in range(5):\n    f = open(f'f{k}', 'wb')\n    f.write(b'x' * (15 << 20)); f.close()\ntime.sleep(600)",
+        "import time\nfor k in range(5):\n    with open(f'f{k}', 'wb') as f: f.write(b'x' * (15 << 20))\n"
+        "time.sleep(600)",
         {"exception", "signal"},
     ),
     "many_files": (
@@ -201,15 +203,16 @@ def test_the_answer_does_not_wait_for_a_grandchild(service_of_mode):
     assert answer["wall_ms"] < 30_000
 
 
-def test_the_tier_is_that_of_the_mode(service_of_mode):
-    """Root has all layers if it has control groups; both others lack one each."""
-    service = service_of_mode
-    health = service.health()
-    wanted = {"root": {"strong", "medium"}, "container": {"medium"}, "ordinary": {"medium", "strong"}}
-    assert health["isolation"] in wanted[service.mode]
+def test_the_tier_says_what_there_is(service_of_mode):
+    """Each layer that is told to be active is attacked in this file."""
+    health = service_of_mode.health()
     assert all(layer["active"] for layer in health["layers"].values())
-    best = health["isolation"] == "strong"
-    assert best != any(layer["missing"] for layer in health["layers"].values())
+    by_lesser_means = {name for name, layer in health["layers"].items() if layer["missing"]}
+    assert health["isolation"] == ("medium" if by_lesser_means else "strong")
+    if service_of_mode.mode == "container":
+        assert {"filesystem", "processes"} <= by_lesser_means
+    if service_of_mode.mode == "root":
+        assert by_lesser_means <= {"memory"}
 
 
 def test_legitimate_code_works(service_of_mode):
@@ -241,10 +244,8 @@ def test_no_zombies_and_no_descriptors_are_left(service_of_mode):
     service = service_of_mode
 
     def descriptors():
-        return [
-            len(list((service.proc / str(pid) / "fd").iterdir()))
-            for pid in (service.pid, *service.processes())
-        ]
+        pids = (service.pid, *service.processes())
+        return [len(list((service.proc / str(pid) / "fd").iterdir())) for pid in pids]
 
     service.run("print(1)"), service.run("print(1)")
     before = service.processes(), descriptors()

@@ -233,7 +233,7 @@ def test_the_profile_of_scipy_gives_the_same(service):
 
 
 def test_random_numbers_differ_from_run_to_run(service):
-    code = "import random, numpy; print(random.random(), numpy.random.rand(), numpy.random.default_rng().random())"
+    code = "import random as r, numpy.random as n; print(r.random(), n.rand(), n.default_rng().random())"
     first, second = (service.run(code)["stdout"].split() for _ in range(2))
     assert all(a != b for a, b in zip(first, second, strict=True))
 
