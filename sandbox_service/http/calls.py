@@ -4,7 +4,6 @@ import base64
 import binascii
 import dataclasses
 import math
-import re
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
@@ -15,9 +14,6 @@ from sandbox_service.server.admission import Refused
 from sandbox_service.server.log import log
 from sandbox_service.server.service import Service
 from sandbox_service.settings import Settings
-
-# Also inside a string that the code executes, where its line breaks are escaped.
-_IMPORTS_SCIPY = re.compile(r"(?:import|from)\s+scipy\b|import_module\(.scipy\b")
 
 
 class FieldError(ValueError):
@@ -90,7 +86,6 @@ async def run_admitted(
     """
     answer, queue_s = await service.run(
         work,
-        profile="wide" if _IMPORTS_SCIPY.search(work["code"]) else "narrow",
         client=client_of(request),
         wait_s=wait_s,
         gone=request.is_disconnected,

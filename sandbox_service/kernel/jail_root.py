@@ -1,6 +1,7 @@
 """A root directory of its own: interpreter and system libraries, read-only, and nothing of the host."""
 
 import ctypes
+import functools
 import os
 import struct
 import sys
@@ -39,6 +40,7 @@ def interpreter_paths() -> list[str]:
     return sorted(path for path in paths if path not in ("", "/"))
 
 
+@functools.cache
 def visible_paths() -> list[str]:
     """Directories of the host that stay visible, none below another."""
     wanted = [path for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import re
 import time
 
 from sandbox_service import isolation
@@ -21,6 +22,8 @@ from sandbox_service.zygote import process_tree
 from sandbox_service.zygote.warm import PROFILES
 
 _SELF_TEST = "import fractions, wsgiref.headers\nprint('ready')"  # the second is imported by nobody before
+# Also inside a string that the code executes, where its line breaks are escaped.
+_IMPORTS_SCIPY = re.compile(r"(?:import|from)\s+scipy\b|import_module\(.scipy\b")
 _DROP_LOOK_S = 0.5  # between two looks at whether the client of a run is still there
 
 
@@ -46,6 +49,7 @@ class Service:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.metrics = Metrics()
+        self._wide: asyncio.Task | None = None
         self._given_up = asyncio.Event()  # what still runs is to be killed
         self.ready = False
 
@@ -65,12 +69,12 @@ class Service:
         )
         self._templates = {profile: self._template(profile) for profile in PROFILES}
         try:
-            found = await asyncio.gather(*(template.start() for template in self._templates.values()))
+            found = await self._templates["narrow"].start()
         except TemplateFailed as error:
             raise NotFit(str(error)) from error
-        missing = {**found[0].missing, **({} if self._groups else {"cgroup": why_not})}
+        missing = {**found.missing, **({} if self._groups else {"cgroup": why_not})}
         version = self._groups.version if self._groups else ""
-        self.mechanisms = dataclasses.replace(found[0], cgroup=version, missing=missing)
+        self.mechanisms = dataclasses.replace(found, cgroup=version, missing=missing)
         self.tier = isolation.tier(self.mechanisms)
         self._require_tier()
         self.slots = [self._slot(k) for k in range(self.settings.lane_count)]
@@ -112,21 +116,32 @@ class Service:
 
     async def _self_test(self, slot: Slot):
         limits = dataclasses.replace(self.settings.limits, wall_s=60.0, cpu_s=60.0)
-        for profile in PROFILES:
-            answer = await slot.run(profile, job(_SELF_TEST, limits))
-            if (answer["outcome"], answer["stdout"]) != ("ok", "ready\n"):
-                raise NotFit(
-                    f"a test snippet does not run here: {answer['outcome']}: {answer['stderr'].strip()}"
-                )
+        answer = await slot.run("narrow", job(_SELF_TEST, limits))
+        if (answer["outcome"], answer["stdout"]) != ("ok", "ready\n"):
+            reason = f"{answer['outcome']}: {answer['stderr'].strip()}"
+            raise NotFit(f"a test snippet does not run here: {reason}")
 
-    async def run(
-        self, work: dict, *, profile: str, client: str, wait_s: float, gone=None
-    ) -> tuple[dict, float]:
+    def _profile(self, code: str) -> str:
+        """The profile for a snippet; the wide one is first started when it is first asked for."""
+        if not _IMPORTS_SCIPY.search(code):
+            return "narrow"
+        if self._wide is None:
+            self._wide = asyncio.create_task(self._start_wide())
+        return "wide" if self._wide.done() and self._wide.result() else "narrow"
+
+    async def _start_wide(self) -> bool:
+        try:
+            await self._templates["wide"].start()
+        except TemplateFailed as error:
+            log("no wide template", reason=str(error))
+            return False
+        return True
+
+    async def run(self, work: dict, *, client: str, wait_s: float, gone=None) -> tuple[dict, float]:
         """Runs an admitted job.
 
         Args:
           work: the job.
-          profile: of the lane.
           client: whose turn it takes.
           wait_s: longest wait for a slot, seconds.
           gone: coroutine function that tells whether nobody waits for the answer any more.
@@ -144,7 +159,7 @@ class Service:
                 answer = failed("infra_error", "the client went away while its request waited")
                 self.metrics.count("dropped", 1)
             else:
-                answer = await self._unless_gone(slot.run(profile, work), gone)
+                answer = await self._unless_gone(slot.run(self._profile(work["code"]), work), gone)
                 if answer["outcome"] == "infra_error":
                     self._sweep_orphans()
                 self.admission.observe(time.monotonic() - started)
@@ -192,6 +207,8 @@ class Service:
         if hasattr(self, "_templates"):
             for template in self._templates.values():
                 template.close()
+            if self._wide:
+                await self._wide
         process_tree.kill_all_descendants()
         if getattr(self, "_groups", None):
             self._groups.remove()

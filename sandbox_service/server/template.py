@@ -110,10 +110,10 @@ class Template:
     def close(self):
         """Ends the process, and with it all of its lanes."""
         if self._process is not None:
-            self._control.close()
             self._process.kill()
             self._process.wait()
             self._process = None
+            self._control.close()
 
 
 def host_pid(pidfd: int) -> int:

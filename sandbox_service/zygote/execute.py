@@ -3,6 +3,7 @@
 import atexit
 import builtins
 import contextlib
+import functools
 import gc
 import importlib.machinery
 import io
@@ -45,6 +46,12 @@ def _renew_streams():
         setattr(sys, f"__{name}__", stream)
 
 
+@functools.cache
+def modules_of_ours() -> tuple[str, ...]:
+    """The service's modules; found once by the lane: looking costs a child a copy of each page of names."""
+    return tuple(name for name in sys.modules if name.partition(".")[0] == _PACKAGE)
+
+
 def _buffered(fd: int, mode: str):
     if mode == "r":
         return io.BufferedReader(io.FileIO(fd, mode, closefd=False))
@@ -53,8 +60,8 @@ def _buffered(fd: int, mode: str):
 
 def _forget_ourselves():
     """Leaves of this service only what the running code holds on to."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
-        del sys.modules[name]
+    for name in modules_of_ours():
+        sys.modules.pop(name, None)
     sys.argv[:] = ["main.py"]
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()  # else every run would draw the template's numbers

@@ -13,9 +13,10 @@ import socket
 
 from sandbox_service.answer import failed
 from sandbox_service.isolation import Mechanisms
-from sandbox_service.kernel import libc, seccomp
+from sandbox_service.kernel import jail_root, libc, seccomp
 from sandbox_service.zygote import box
 from sandbox_service.zygote.child import Confinement
+from sandbox_service.zygote.execute import modules_of_ours
 from sandbox_service.zygote.process_group import PidNamespace, Swept, sweep_uid
 from sandbox_service.zygote.process_tree import adopt_orphans
 from sandbox_service.zygote.runner import Place, run_snippet
@@ -63,6 +64,7 @@ def run_lane(channel: socket.socket, m: Mechanisms, uid: int, workdir: str):
     adopt_orphans()
     if m.jail:
         libc.unshare(libc.CLONE_NEWNS)  # each lane mounts its own scratch directory
+    modules_of_ours(), jail_root.visible_paths()  # found once, for all children
     own_uid = uid if m.own_uid else None
     place = _place(m, own_uid, workdir, channel.fileno())
     if own_uid is not None and not m.pid_namespace:

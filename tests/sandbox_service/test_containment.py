@@ -85,7 +85,7 @@ ATTACKS = {
     ),
     "removes_its_surroundings": (
         "import os, shutil; shutil.rmtree(os.path.dirname(os.path.dirname(os.getcwd())), ignore_errors=True)",
-        {"ok"},
+        {"ok", "timeout"},
     ),
 }
 
@@ -185,7 +185,7 @@ def test_nothing_of_the_host_is_seen(service_of_mode):
 import os
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print(sorted(os.listdir("/proc/self/fd"))[:3], len(os.listdir("/proc/self/fd")))
-print(status["CapEff"].strip(), status["CapPrm"].strip(), status["NoNewPrivs"].strip(), status["Seccomp"].strip())
+print(*(status[name].strip() for name in ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp")))
 print([name for name in os.environ if "SECRET" in name])
 try:
     print(len([name for name in os.listdir("/proc") if name.isdigit()]) <= 2)

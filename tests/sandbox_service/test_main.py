@@ -132,10 +132,8 @@ def test_the_death_of_the_templates_is_survived(start_service, wait_until):
         os.kill(pid, signal.SIGKILL)
     outcomes = [service.run("print(1)")["outcome"] for _ in range(6)]
     assert set(outcomes) <= {"ok", "infra_error"} and outcomes[-2:] == ["ok", "ok"]
-    for _ in range(4):
-        service.run("import scipy")
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in below))
-    assert service.metric("sandbox_template_starts") >= 3
+    assert service.metric("sandbox_template_starts") == 2
 
 
 def test_the_queue_is_bounded_and_its_time_is_not_charged_to_the_run(start_service):
