@@ -22,8 +22,9 @@ def get_config(argument=""):
     c.rollout.turn_tokens = 64
     c.rollout.context_tokens = 192
     c.rollout.observation_tokens = 48
-    c.rollout.slots = 128
+    c.rollout.slots = 32
     c.rollout.chunk = 8
+    c.rollout.extend_rows = 16
     c.rollout.extend_tokens = 16
 
     c.sandbox.min_isolation = "weak"  # a first run works in any container, and prints the tier it got
@@ -31,8 +32,10 @@ def get_config(argument=""):
     c.bonus.coefficient = 0.2  # strong enough to matter in a run this short
 
     c.train.steps = 20
+    c.train.minibatches = 4
     c.train.micro_rows = 8
     c.train.learning_rate = 3e-4
+    c.train.decay_updates = 84
 
     c.eval.every = 5
     c.checkpoint.every = 5

@@ -81,8 +81,11 @@ def base_config() -> ConfigDict:
     c.train.steps = 100  # rollout + update
     c.train.minibatches = 2  # optimiser updates a step
     c.train.micro_rows = 8  # rows of `context_tokens` in one forward and backward
-    c.train.learning_rate = 1e-6  # of AdamW, constant after the warm-up
-    c.train.warmup_steps = 0  # optimiser updates of linear warm-up
+    c.train.learning_rate = 1e-6  # of AdamW, at its highest
+    c.train.warmup_updates = 0  # optimiser updates of linear warm-up
+    c.train.decay_updates = (
+        0  # optimiser updates after it, over which the rate falls linearly to 0; 0: constant
+    )
     c.train.beta1 = 0.9  # decay of the first moment
     c.train.beta2 = 0.99  # decay of the second moment
     c.train.weight_decay = 0.01  # decoupled

@@ -3,3 +3,7 @@
 
 class UserError(Exception):
     """Shown without a traceback by the two commands."""
+
+
+class MissingFile(UserError, FileNotFoundError):
+    """A file or folder that a setting names is not there."""

@@ -21,7 +21,7 @@ from tools.quickstart_traces import make_trace
 from tools.quickstart_warm_start import OBSERVATION_LIMIT, warm_start
 
 SEED = 7
-STEPS = 800
+STEPS = 1400
 VOCABULARY = 512
 TOKENIZER_TRACES = 4000
 ROLES = ("user\n", "assistant\n")

@@ -37,12 +37,12 @@ Measured when it was built, with the real rollout and sandbox:
 """
 
 
-def measure(folder: pathlib.Path) -> dict[str, float]:
+def measure(folder: pathlib.Path, heldout: int = HELDOUT) -> dict[str, float]:
     """Shares (0 to 1) over held-out problems and over training groups, sampled at T = 1 if not said."""
     config = get_config()
     with config.unlocked():
         config.policy.checkpoint = str(folder)
-        config.eval.problems = HELDOUT
+        config.eval.problems = heldout
     setup = prepare(config)
     learner = Learner(setup.model, setup.mesh, config)
     params = learner.rollout_params(learner.load(folder).params)

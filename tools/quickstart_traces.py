@@ -1,7 +1,7 @@
 """Tool-use traces for the warm start of the quickstart policy: right ones, and many flawed on purpose.
 
 Flaws are of two kinds. Systematic ones are what a policy would do most of the time for a kind of problem (a
-wrong formula, even and odd confused, a forgotten import), so greedy decoding is wrong too
+wrong formula in the first or second call, a forgotten import), so greedy decoding is wrong too
 and reinforcement learning has something to find: a right minority always exists, except out of reach.
 The others happen anywhere: guessing without the tool, a bracket left open, giving up after an error.
 """
@@ -15,11 +15,11 @@ from collections.abc import Callable, Generator
 from taorl_jax.data.tasks import Instance
 from taorl_jax.tool_use.result import SandboxResult
 
-GUESS = 0.14  # of all but trivial problems are answered without the tool, wrongly
+GUESS = 0.12  # of all but trivial problems are answered without the tool, wrongly
 WORDLESS_GUESS = 0.45  # of these name no number at all
 OPEN_BRACKET = 0.03  # of calls fail for want of a bracket
-GIVE_UP = 0.2  # of failed calls are the last one
-RIGHT = 0.43  # of formulas are right where a systematic mistake exists
+GIVE_UP = 0.12  # of failed calls are the last one
+RIGHT = 0.4  # of formulas are right where a systematic mistake exists
 STOP_EARLY = 0.1  # of traces take the first of two results for the answer
 RIGHT_DIFFERENCE = 0.75  # the same for the trivial problem that has one
 FORGOTTEN_IMPORT = 0.6
@@ -46,12 +46,12 @@ def _call(expression: str, rng: random.Random, opening: str = "Run it:") -> Turn
     return (yield _code(f"print({expression})", opening))
 
 
-def _formula(right: str, wrong: str, share: float) -> Callable[..., Turns]:
-    """One call with the right formula or with the wrong one."""
+def _formula(formula: str, instead: str = "", share: float = 1.0) -> Callable[..., Turns]:
+    """One call with a formula, or, where its share is below 1, with another instead."""
 
     def solve(rng, *numbers):
-        formula = right if rng.random() < share else wrong
-        return (yield from _call(formula.format(*numbers), rng))
+        chosen = formula if rng.random() < share else instead
+        return (yield from _call(chosen.format(*numbers), rng))
 
     return solve
 
@@ -67,10 +67,6 @@ def _two_calls(right: Callable[..., str], wrong: Callable[..., str]) -> Callable
         return (yield from _call(follow_up(product, *rest), rng, "Then:"))
 
     return solve
-
-
-def _halve_if(parity: int) -> Callable[..., str]:
-    return lambda product, step: f"{product}//2" if int(product) % 2 == parity else f"{product}+{step}"
 
 
 def _needs_import(function: str) -> Callable[..., Turns]:
@@ -91,16 +87,16 @@ def _needs_import(function: str) -> Callable[..., Turns]:
 
 
 SOLVERS = {
-    "sum": _formula("{0}+{1}", "", 1.0),
+    "sum": _formula("{0}+{1}"),
     "difference": _formula("{0}-{1}", "{0}+{1}", RIGHT_DIFFERENCE),
     "crates": _formula("{0}*{1}-{2}", "{0}*{1}+{2}", RIGHT),
     "bags": _formula("{0}*{1}+{2}", "{0}*({1}+{2})", RIGHT),
     "share": _formula("{0}%{1}", "{0}//{1}", RIGHT),
-    "halve": _two_calls(_halve_if(0), _halve_if(1)),
+    "remainder": _two_calls("{}%{}".format, "{}//{}".format),
     "digits": _two_calls("+".join, "*".join),
     "divisor": _needs_import("gcd"),
     "multiple": _needs_import("lcm"),
-    "primes": _formula("", "{0}//2", 0.0),  # never right: the policy knows no better
+    "primes": _formula("{0}//2"),  # never right: the policy knows no better
 }
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import grain
 
 from taorl_jax.data.problem import Problem
+from taorl_jax.data.sources import DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,7 @@ class PromptStream:
         return self
 
     def __next__(self) -> Prompt:
-        """Raises ValueError if every problem of the source is too long."""
+        """Raises DataError if every problem of the source is too long."""
         while True:
             prompt = next(self._draws)
             if len(prompt.ids) <= self._limit:
@@ -60,7 +61,7 @@ class PromptStream:
     def restore(self, state: dict):
         """Continues with exactly the prompt that would have come next; refuses another source's state."""
         if state["problems"] != self._problems:
-            raise ValueError(
+            raise DataError(
                 f"the checkpoint was drawing from {state['problems']} problems, `data.train` now has "
                 f"{self._problems}: restore the old data, or start a new workdir"
             )
@@ -96,7 +97,7 @@ def heldout_prompts(source, tokenizer, max_prompt_tokens: int) -> tuple[list[Pro
     `draw` is the problem's place in the source.
 
     Raises:
-      ValueError: every problem is too long.
+      DataError: every problem is too long.
     """
     prompts, overlong = [], []
     for index in range(len(source)):
@@ -111,8 +112,8 @@ def heldout_prompts(source, tokenizer, max_prompt_tokens: int) -> tuple[list[Pro
     return prompts, overlong
 
 
-def _all_overlong(problems: int, limit: int) -> ValueError:
-    return ValueError(
+def _all_overlong(problems: int, limit: int) -> DataError:
+    return DataError(
         f"rollout.prompt_tokens={limit}: the prompts of all {problems} problems are longer; "
         "raise it, or check the data and the chat template"
     )

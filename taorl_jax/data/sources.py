@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from taorl_jax.data.problem import Problem
-from taorl_jax.errors import UserError
+from taorl_jax.errors import MissingFile, UserError
 
 FAULTS_SHOWN = 10
 
@@ -25,14 +25,14 @@ class JsonlProblems:
       setting: the config key that the path came from, for messages.
 
     Raises:
-      FileNotFoundError: there is no such file; the message names the setting.
+      MissingFile: there is no such file; the message names the setting.
       DataError: the file is empty or has malformed rows; the message lists the first of them.
     """
 
     def __init__(self, path, *, setting: str = "data.train"):
         path = pathlib.Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"{setting}: no such file: {path}")
+            raise MissingFile(f"{setting}: no such file: {path}")
         self._problems, faults = _read(path)
         if faults:
             shown = "".join(f"\n  {path}:{number}: {reason}" for number, reason in faults[:FAULTS_SHOWN])

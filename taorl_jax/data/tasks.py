@@ -52,22 +52,9 @@ def _numbers(*ranges):
 
 def _related(rng):
     """Two different three-digit numbers with a common divisor above 1."""
-    common = rng.randint(20, 60)
+    common = rng.randint(50, 99)
     first, second = rng.sample(range(-(-100 // common), 999 // common + 1), 2)
     return common * first, common * second
-
-
-def _product_and_step(rng):
-    """Two factors and an addend; the product is even or odd with equal chance."""
-    first, second = 2 * rng.randint(6, 49), rng.randint(12, 99)
-    if rng.random() < 0.5:
-        first, second = first + 1, second | 1
-    return first, second, rng.randint(1, 9)
-
-
-def _halve_or_step(first, second, step):
-    product = first * second
-    return product // 2 if product % 2 == 0 else product + step
 
 
 def _digit_sum(number):
@@ -123,12 +110,12 @@ TEMPLATES = {
         ),
         lambda a, b: a % b,
     ),
-    "halve": Template(
+    "remainder": Template(
         "two_calls",
         3,
-        _product_and_step,
-        ("Let N be {0} * {1}. If N is even, halve it. If N is odd, add {2} to it.",),
-        _halve_or_step,
+        _numbers((12, 99), (12, 99), (3, 9)),
+        ("Let N be {0} * {1}. Divide N by {2}. What is the remainder?",),
+        lambda a, b, c: a * b % c,
     ),
     "digits": Template(
         "two_calls",

@@ -11,6 +11,9 @@ from pathlib import Path
 from tokenizers import decoders, models
 from transformers import PreTrainedTokenizerFast
 
+from taorl_jax.errors import MissingFile
+from taorl_jax.models.model_config import CheckpointError
+
 STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
 # Stands for the problem while the chat template is taken apart: a private-use character.
 PLACEHOLDER = "\ue000"
@@ -40,16 +43,16 @@ class Tokenizer:
         """Reads the tokenizer of a checkpoint folder, from local files only.
 
         Raises:
-          FileNotFoundError: there is no such folder, or no `tokenizer.json` in it.
-          ValueError: it is no byte-level BPE tokenizer, or it has no stop token.
+          MissingFile: there is no such folder, or no `tokenizer.json` in it.
+          CheckpointError: it is no byte-level BPE tokenizer, or it has no stop token.
         """
         folder = Path(folder)
         if not folder.is_dir():
-            raise FileNotFoundError(
+            raise MissingFile(
                 f"policy.checkpoint: no folder {str(folder)!r}; name a checkpoint in Hugging Face layout"
             )
         if not (folder / "tokenizer.json").is_file():
-            raise FileNotFoundError(
+            raise MissingFile(
                 f"policy.checkpoint: {str(folder)!r} holds no tokenizer.json; copy the model's tokenizer "
                 "files into it, or save them with `save_pretrained`"
             )
@@ -75,7 +78,7 @@ class Tokenizer:
         the template's own special tokens are read as such, those in the problem are split as text.
 
         Raises:
-          ValueError: the tokenizer has no chat template, or it does not render the message once, whole.
+          CheckpointError: the tokenizer has no chat template, or it does not render the message once, whole.
         """
         before, problem, after = self._render(problem_text)
         head = self._encode_template(before)
@@ -91,7 +94,7 @@ class Tokenizer:
     def _render(self, problem_text: str) -> tuple[str, str, str]:
         """The rendered template, cut into what precedes the problem, the problem, and what follows."""
         if not self._hf.chat_template:
-            raise ValueError(
+            raise CheckpointError(
                 f"policy.checkpoint: the tokenizer of {str(self._folder)!r} has no chat template; add "
                 "`chat_template` to its tokenizer_config.json (or a chat_template.jinja file)"
             )
@@ -102,7 +105,7 @@ class Tokenizer:
         rendered = render(problem_text)
         fits = len(rest) == 1 and rendered.startswith(before) and rendered[len(before) :].endswith(rest[0])
         if not fits:
-            raise ValueError(
+            raise CheckpointError(
                 f"policy.checkpoint: the chat template of {str(self._folder)!r} must show the user's message "
                 "exactly once, between fixed texts"
             )
@@ -122,7 +125,7 @@ class Tokenizer:
 def _check_byte_level(hf_tokenizer: PreTrainedTokenizerFast, folder: Path):
     backend = hf_tokenizer.backend_tokenizer
     if not (isinstance(backend.model, models.BPE) and isinstance(backend.decoder, decoders.ByteLevel)):
-        raise ValueError(
+        raise CheckpointError(
             f"policy.checkpoint: the tokenizer of {str(folder)!r} is not byte-level BPE, as Qwen's and "
             "Llama 3's are; code blocks are found in the bytes of tokens, so no other kind can be used"
         )
@@ -146,7 +149,7 @@ def _token_bytes(hf_tokenizer: PreTrainedTokenizerFast) -> list[bytes | None]:
         elif set(token) <= byte_of_char.keys():
             table[index] = bytes(byte_of_char[char] for char in token)
         else:
-            raise ValueError(
+            raise CheckpointError(
                 f"policy.checkpoint: token {index} ({token!r}) is outside the byte-level alphabet"
             )
     return table
@@ -163,7 +166,7 @@ def _stop_ids(hf_tokenizer: PreTrainedTokenizerFast, folder: Path) -> tuple[int,
         if configured is not None:
             stops.update(configured if isinstance(configured, list) else [configured])
     if not stops:
-        raise ValueError(
+        raise CheckpointError(
             f"policy.checkpoint: {str(folder)!r} names no end token; set `eos_token` in "
             "tokenizer_config.json or `eos_token_id` in generation_config.json"
         )

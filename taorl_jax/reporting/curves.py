@@ -108,7 +108,7 @@ def _entropy(ax: Axes, rows):
 
 
 def _valid_code(ax: Axes, rows):
-    fig.dress(ax, "Tool calls that succeeded", percent=True)
+    fig.dress(ax, "Valid calls per turn", percent=True)
     _curve(ax, rows, "rollout/valid_code_ratio", GREEN)
 
 

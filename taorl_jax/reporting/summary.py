@@ -18,7 +18,7 @@ MAIN_METRICS = (
     ("eval/avg_at_k", "held-out success, Avg@K", "{:.1%}", True),
     ("eval/pass_at_k", "held-out success, Pass@K", "{:.1%}", True),
     ("train/reward_mean", "training reward", "{:+.3f}", True),
-    ("rollout/valid_code_ratio", "tool calls that succeeded", "{:.1%}", True),
+    ("rollout/valid_code_ratio", "valid calls per turn", "{:.1%}", True),
     ("rollout/entropy", "entropy (nats)", "{:.3f}", None),
     ("train/grad_norm", "gradient norm", "{:.3g}", None),
     ("rollout/response_tokens", "response length (tokens)", "{:.0f}", None),

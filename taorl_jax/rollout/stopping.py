@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from taorl_jax.models.model_config import CheckpointError
 from taorl_jax.tool_use.code_block import TABLE, State, symbols
 
 
@@ -34,10 +35,10 @@ def build_stop_table(token_bytes: Sequence[bytes | None], vocab_size: int) -> St
       vocab_size: V, the policy's vocabulary; ids beyond the tokenizer change no state.
 
     Raises:
-      ValueError: the policy's vocabulary is smaller than the tokenizer's.
+      CheckpointError: the policy's vocabulary is smaller than the tokenizer's.
     """
     if vocab_size < len(token_bytes):
-        raise ValueError(
+        raise CheckpointError(
             f"policy.checkpoint: its vocabulary ({vocab_size}) is smaller than its tokenizer's "
             f"({len(token_bytes)}); the tokenizer belongs to another model"
         )

@@ -14,6 +14,7 @@ import time
 
 import httpx
 
+from taorl_jax.config import ConfigError
 from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult, SandboxTooWeak
 from taorl_jax.tool_use.sandbox_protocol import (
     ISOLATION_TIERS,
@@ -103,7 +104,7 @@ class SandboxClient:
 
         Raises:
           SandboxDown: one does not answer as a sandbox service does.
-          ValueError: one does not allow our limits.
+          ConfigError: one does not allow our limits.
           SandboxTooWeak: one isolates less than it should.
         """
         return self._spawn(self._check_all()).result()
@@ -153,7 +154,7 @@ class SandboxClient:
             )
         for name, value in self._limits.items():
             if value > allowed[name]:
-                raise ValueError(f"`sandbox.{name}`={value}: the service at {url} allows {allowed[name]}")
+                raise ConfigError(f"`sandbox.{name}`={value}: the service at {url} allows {allowed[name]}")
         return health
 
     async def _run(self, code: str) -> SandboxResult:

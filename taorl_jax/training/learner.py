@@ -108,9 +108,10 @@ def rollout_params(dtype, params):
 
 def make_optimiser(train: ConfigDict) -> optax.GradientTransformation:
     """AdamW with global-norm clipping; `train` is that part of the config."""
-    schedule = optax.linear_schedule(
-        train.learning_rate / (train.warmup_steps + 1), train.learning_rate, train.warmup_steps
-    )
+    peak, warmup, decay = train.learning_rate, train.warmup_updates, train.decay_updates
+    rise = optax.linear_schedule(peak / (warmup + 1), peak, warmup)
+    fall = optax.linear_schedule(peak, 0.0, decay) if decay else optax.constant_schedule(peak)
+    schedule = optax.join_schedules([rise, fall], [warmup])
     return optax.chain(
         optax.clip_by_global_norm(train.grad_clip),
         optax.adamw(schedule, b1=train.beta1, b2=train.beta2, weight_decay=train.weight_decay),

@@ -23,7 +23,9 @@ from taorl_jax.reporting.summary import final_summary, sample_table
 from taorl_jax.rewards.math import MathJudge
 from taorl_jax.rollout.scheduler import Scheduler
 from taorl_jax.rollout.trajectory import Trajectory
+from taorl_jax.tool_use.result import SandboxFailure
 from taorl_jax.tool_use.sandbox import open_sandbox
+from taorl_jax.tool_use.sandbox_client import SandboxClient
 from taorl_jax.training.checkpoints import Checkpoints
 from taorl_jax.training.durable_files import write_atomically
 from taorl_jax.training.experience import Experience, collect
@@ -76,6 +78,7 @@ class Parts:
     checkpoints: Checkpoints
     display: TrainingDisplay
     stop: StopRequest
+    sandbox: SandboxClient
     decode: Callable[[list[int]], str]
 
     def phase(self, name: str) -> Callable[[int, int], None]:
@@ -136,7 +139,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
         scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config.rollout)
         parts = Parts(
             config, run, learner, scheduler, stream, setup.heldout, judge, writer, checkpoints, display, stop,
-            setup.tokenizer.decode,
+            sandbox.client, setup.tokenizer.decode,
         )  # fmt: skip
         interrupted = None
         with display:
@@ -145,6 +148,12 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
             except Interrupted as signal:
                 interrupted = signal
                 _save(parts, progress)
+            except SandboxFailure as failure:
+                _save(parts, progress)
+                raise SandboxFailure(
+                    f"{failure}. Step {progress.step} is kept: the same command with "
+                    f"--workdir {run.path} goes on"
+                ) from failure
         writer.flush()
         _report(parts, progress, console, interrupted, samples if interrupted is None else [])
 
@@ -190,6 +199,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
             )
             updates.append(update_metrics)
         metrics = experience.metrics | targets.metrics | _mean_over_updates(updates)
+        metrics |= {f"timing/sandbox_{name}": count for name, count in parts.sandbox.stats().items()}
         metrics["timing/update_seconds"] = time.monotonic() - started
         progress.step += 1
         progress.stream_state = parts.stream.state()
@@ -241,10 +251,9 @@ def _restore(checkpoints: Checkpoints, learner: Learner, stream: PromptStream) -
 def _require_sandbox(experience: Experience, config: ConfigDict):
     dropped, episodes = (experience.metrics[f"rollout/{name}"] for name in ("dropped_by_sandbox", "episodes"))
     if dropped > config.sandbox.max_failed_share * episodes:
-        raise UserError(
+        raise SandboxFailure(
             f"the sandbox failed {dropped} of {episodes} episodes of one step, more than "
-            f"sandbox.max_failed_share={config.sandbox.max_failed_share}; see sandbox.log, then give the "
-            "same command to go on"
+            f"sandbox.max_failed_share={config.sandbox.max_failed_share}; see sandbox.log"
         )
 
 

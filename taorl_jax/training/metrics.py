@@ -49,6 +49,7 @@ class MetricsWriter:
             raise ValueError(f"metrics of step {step} come after those of step {self._last_step}")
         row = {name: _plain(metrics[name]) for name in sorted(metrics)}
         self._rows.write(json.dumps({"step": step} | row, allow_nan=False) + "\n")
+        self._rows.flush()  # for people who follow the file; `flush` makes it durable
         values = [
             Summary.Value(tag=name, simple_value=value) for name, value in row.items() if value is not None
         ]

@@ -39,8 +39,8 @@ READINGS = {
         lambda c, a, b: sum([b] * a, c)
     ),
     r"(\d+) \w+ share (\d+) (\w+) evenly\. How many \w+ remain\?": lambda b, a, _: a - a // b * b,
-    r"Let N be (\d+) \* (\d+)\. If N is even, halve it\. If N is odd, add (\d+) to it\.": (
-        lambda a, b, c: a * b + c if str(a * b)[-1] in "13579" else a * b / 2
+    r"Let N be (\d+) \* (\d+)\. Divide N by (\d+)\. What is the remainder\?": (
+        lambda a, b, c: a * b - c * max(n for n in range(a * b + 1) if n * c <= a * b)
     ),
     r"Let N be (\d+) \* (\d+)\. Add up the digits of N\.": lambda a, b: digit_sum(a * b),
     r"(?:Find the l|L)argest common divisor of (\d+) and (\d+)[.?]": lambda a, b: common_divisors(a, b)[-1],
@@ -68,10 +68,8 @@ def test_a_text_appears_in_one_split_only(index, seed):
 
 def test_the_same_arguments_give_the_same_problem_and_others_do_not():
     # Recorded once: a change of the generator changes what every recorded result was measured on.
-    assert (
-        make_problem(0, "heldout", 0).text
-        == "Let N be 50 * 66. If N is even, halve it. If N is odd, add 49 to it."
-    )
+    recorded = "Let N be 71 * 80. Divide N by 5. What is the remainder?"
+    assert make_problem(0, "heldout", 0).text == recorded
     assert make_problem(3, "train", 0) == make_problem(3, "train", 0)
     texts = {make_problem(i, s, seed).text for i in range(20) for s in SPLITS for seed in range(2)}
     assert len(texts) > 75  # of 80

@@ -57,7 +57,7 @@ class World:
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
 def test_recorded_numbers_equal_a_teacher_forced_forward_over_tool_turns(tiny_policy, temperature):
-    """Observations of 1 to 21 tokens, so of one to three pieces of `extend_tokens` = 8, to some slots only."""
+    """Observations of 1 to 21 tokens, one to three pieces of `extend_tokens` = 8, to some slots only."""
     world = World(tiny_policy)
     world.start({slot: (slot // 2, slot % 2) for slot in range(8)})
     world.decode(6, temperature)

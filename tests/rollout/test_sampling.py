@@ -10,9 +10,11 @@ from taorl_jax.rollout.sampling import request_key, sample, token_uniforms
 
 
 def draw(logits_V, temperature, count, seed=0):
-    uniforms = jax.random.uniform(jax.random.key(seed), (count, 2))
-    logits = jnp.broadcast_to(jnp.asarray(logits_V, jnp.float32), (count, len(logits_V)))
-    return jax.jit(sample)(logits, temperature, uniforms)
+    """`count` draws from one distribution, a hundred rows at a time."""
+    logits = jnp.broadcast_to(jnp.asarray(logits_V, jnp.float32), (100, len(logits_V)))
+    uniforms = jax.random.uniform(jax.random.key(seed), (count // 100, 100, 2))
+    drawn = jax.lax.map(lambda pairs: sample(logits, temperature, pairs), uniforms)
+    return jax.tree.map(lambda x: x.reshape(-1), drawn)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
@@ -52,8 +54,8 @@ def test_impossible_tokens_are_never_drawn_at_either_end_of_the_unit_interval():
 
 
 def test_zero_temperature_takes_the_most_likely_token():
-    tokens, logprobs, _ = draw([0.0, 3.0, 1.0], 0.0, 5)
-    assert tokens.tolist() == [1] * 5
+    tokens, logprobs, _ = draw([0.0, 3.0, 1.0], 0.0, 100)
+    assert tokens.tolist() == [1] * 100
     np.testing.assert_allclose(logprobs, 3 - np.log(1 + np.e**3 + np.e), rtol=1e-5)
 
 

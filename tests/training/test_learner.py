@@ -9,7 +9,7 @@ import worlds
 
 from taorl_jax.models import transformer
 from taorl_jax.rollout.trajectory import Trajectory
-from taorl_jax.training.learner import Learner
+from taorl_jax.training.learner import Learner, make_optimiser
 from taorl_jax.training.packing import lay_out, pack
 from taorl_jax.training.setup import prepare
 
@@ -147,3 +147,18 @@ def test_updates_compile_once_however_many_trajectories_there_are(tiny_policy, e
         layout, packed = batch_of(episodes, learner, 4, order=order, extra_rows=0)
         state, _ = learner.update(state, packed, layout.micro_batches)
     assert learner._update._cache_size() == 1
+
+
+def test_learning_rate_rises_then_falls_by_hand():
+    """Warm-up of 2 updates: 1/3, 2/3, then 1; a fall over 4 updates: 1, 3/4, 1/2, 1/4, 0."""
+    import types
+
+    settings = {"learning_rate": 3.0, "warmup_updates": 2, "decay_updates": 4, "grad_clip": 1.0}
+    train = types.SimpleNamespace(**settings, beta1=0.0, beta2=0.0, weight_decay=0.0)
+    optimiser = make_optimiser(train)
+    params = jnp.array([1.0])
+    state, steps = optimiser.init(params), []
+    for _ in range(7):
+        update, state = optimiser.update(jnp.array([1.0]), state, params)
+        steps.append(-float(update[0]))  # Adam without memory moves by the learning rate
+    np.testing.assert_allclose(steps, [1.0, 2.0, 3.0, 2.25, 1.5, 0.75, 0.0], rtol=1e-5, atol=1e-6)
