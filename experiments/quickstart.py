@@ -28,6 +28,8 @@ def get_config(argument=""):
     c.rollout.extend_rows = 16
     c.rollout.extend_tokens = 16
 
+    c.sandbox.min_isolation = "weak"  # a first run works in any container, and prints the tier it got
+
     c.bonus.coefficient = 0.2  # strong enough to matter in a run this short
 
     c.train.steps = 20

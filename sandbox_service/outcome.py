@@ -16,7 +16,9 @@ CODE_OUTCOMES = (
 )
 OUTCOMES = (*CODE_OUTCOMES, "infra_error")
 
-_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):$|^  File \".*\", line \d+$", re.M)
+_TRACEBACK = re.compile(
+    r"^Traceback \(most recent call last\):$|^  File \".*\", line \d+$|^SyntaxError: ", re.M
+)
 _MEMORY_ERROR = re.compile(r"^[\w.]*MemoryError\b")
 # Python 3.13 formats tracebacks in Python, and may have no memory left to do it.
 _UNPRINTED_MEMORY_ERROR = re.compile(r"^object type name: \w*MemoryError$.*^lost sys\.stderr$", re.M | re.S)

@@ -51,6 +51,7 @@ def base_config() -> ConfigDict:
 
     c.sandbox = ConfigDict()
     c.sandbox.urls = ()  # of running services; empty: one is started and stopped with the command
+    c.sandbox.min_isolation = "medium"  # least tier to train with: "strong", "medium" or "weak"
     c.sandbox.lanes = 0  # snippets at once in a service of ours; 0: one a core
     c.sandbox.concurrency = 256  # requests in flight
     c.sandbox.wall_s = 3.0  # seconds that a snippet may run
@@ -268,6 +269,11 @@ def _check_values(c: ConfigDict):
     _require(
         c.reward.extraction in ("boxed", "paper"),
         f"reward.extraction={c.reward.extraction!r}; use 'boxed' or 'paper'",
+    )
+    tiers = ("weak", "medium", "strong")
+    _require(
+        c.sandbox.min_isolation in tiers,
+        f"sandbox.min_isolation={c.sandbox.min_isolation!r}; use one of {tiers}",
     )
     _require(0 < c.bonus.top_share <= 1, f"bonus.top_share={c.bonus.top_share} must be in (0, 1]")
     _require(c.loss.clip_low < 1, f"loss.clip_low={c.loss.clip_low} must be below 1")

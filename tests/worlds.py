@@ -61,5 +61,6 @@ def make_config(policy: pathlib.Path, **overrides):
     c.eval.every, c.eval.problems, c.eval.samples = 2, 4, 2
     c.checkpoint.every = 1
     c.sandbox.patience_s, c.sandbox.lanes = 20.0, 2
+    c.sandbox.min_isolation = "weak"
     c.update_from_flattened_dict({name.replace("__", "."): value for name, value in overrides.items()})
     return c.lock()

@@ -17,6 +17,7 @@ from taorl_jax.tool_use.result import SandboxDown
 
 _START_S = 90.0
 _STOP_S = 10.0
+_EXIT_NOT_FIT = 3  # of the service: it says why in its last line
 MAX_RESTARTS = 5
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")  # the service needs no more, so nothing more can leak
 _logger = logging.getLogger(__name__)
@@ -31,14 +32,15 @@ class LocalSandbox:
 
     Args:
       lanes: snippets at once; 0: one a core.
+      min_isolation: the tier below which the service does not start.
       log_path: file that the service's log is appended to.
 
     Raises (on entry):
       SandboxDown: the service did not come up.
     """
 
-    def __init__(self, lanes: int, log_path):
-        self._lanes, self._log_path = lanes, Path(log_path)
+    def __init__(self, lanes: int, min_isolation: str, log_path):
+        self._lanes, self._min_isolation, self._log_path = lanes, min_isolation, Path(log_path)
         self._lock = threading.Lock()  # held while the process is replaced or stopped
         self._stopping = threading.Event()
         self.url = ""
@@ -59,6 +61,7 @@ class LocalSandbox:
 
     def _start(self, port: int) -> tuple[subprocess.Popen, str]:
         command = [sys.executable, "-m", "sandbox_service", "--port", str(port), "--die-with-parent"]
+        command += ["--min-isolation", self._min_isolation]
         command += ["--lanes", str(self._lanes)] if self._lanes else []
         with open(self._log_path, "ab") as log:
             process = subprocess.Popen(
@@ -82,6 +85,9 @@ class LocalSandbox:
                     return json.loads(line)["url"]
                 break
         _stop(process)
+        if process.returncode == _EXIT_NOT_FIT:
+            reason = self._log_path.read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
+            raise SandboxDown(f"{reason}, which is `sandbox.min_isolation` here")
         raise SandboxDown(
             f"the sandbox service did not start (exit code {process.returncode}); its log is {self._log_path}"
         )

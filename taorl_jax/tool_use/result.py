@@ -42,3 +42,7 @@ class SandboxFailure(UserError):
 
 class SandboxDown(SandboxFailure):
     """No sandbox answers at all; the message names the addresses and how long we tried."""
+
+
+class SandboxTooWeak(UserError):
+    """A service isolates less than `sandbox.min_isolation`; the message names both."""

@@ -28,12 +28,13 @@ def open_sandbox(sandbox: ConfigDict, log_path) -> Iterator[Sandbox]:
     with contextlib.ExitStack() as stack:
         urls = list(sandbox.urls)
         if not urls:
-            urls = [stack.enter_context(LocalSandbox(sandbox.lanes, log_path)).url]
+            urls = [stack.enter_context(LocalSandbox(sandbox.lanes, sandbox.min_isolation, log_path)).url]
         client = stack.enter_context(
             SandboxClient(
                 urls,
                 wall_s=sandbox.wall_s,
                 memory_mb=sandbox.memory_mb,
+                min_isolation=sandbox.min_isolation,
                 max_concurrent=sandbox.concurrency,
                 patience_s=sandbox.patience_s,
             )

@@ -15,8 +15,16 @@ import time
 import httpx
 
 from taorl_jax.config import ConfigError
-from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult
-from taorl_jax.tool_use.sandbox_protocol import InfraFault, describe, read_reply, request_body
+from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult, SandboxTooWeak
+from taorl_jax.tool_use.sandbox_protocol import (
+    ISOLATION_TIERS,
+    InfraFault,
+    authorization,
+    describe,
+    read_reply,
+    request_body,
+)
+from taorl_jax.tool_use.sandbox_replicas import Replica, Replicas
 
 _HEALTH_TIMEOUT_S = 10.0
 _POOL_SIZE = 32  # connections; a pool of httpx does work of the square of it for every request
@@ -27,22 +35,34 @@ class SandboxClient:
     """Runs snippets on sandbox services, from one background thread.
 
     Args:
-      urls: addresses of the services; each retry goes to the next one.
+      urls: addresses of the services; a retry goes to another one than the attempt before it.
       wall_s: wall time of a snippet, seconds.
       memory_mb: memory of a snippet, MiB.
       max_concurrent: requests in flight; the rest waits here.
-      patience_s: seconds from a snippet's first request within which faults of the sandbox are retried.
+      patience_s: seconds from a snippet's first request within which faults of the sandbox are retried; its
+        answer, or the failure to get one, comes at most `wall_s` later.
+      min_isolation: the tier below which `check` refuses a service.
     """
 
-    def __init__(self, urls, *, wall_s: float, memory_mb: int, max_concurrent: int, patience_s: float):
+    def __init__(
+        self,
+        urls,
+        *,
+        wall_s: float,
+        memory_mb: int,
+        max_concurrent: int,
+        patience_s: float,
+        min_isolation: str,
+    ):
         if not urls:
             raise ValueError("`sandbox.urls` names no service")
         self._urls = [url.rstrip("/") for url in urls]
         self._limits = {"wall_s": wall_s, "memory_mb": memory_mb}
-        self._patience_s = patience_s
+        self._patience_s, self._min_isolation = patience_s, min_isolation
         self._call_s = wall_s + patience_s / 2  # of one request: its run and a fair time in the queue
         self._max_concurrent = max_concurrent
-        self._turn, self._pool_turn = itertools.count(), itertools.count()
+        self._replicas, self._pool_turn = Replicas(self._urls), itertools.count()
+        self._headers = authorization()
         self._retries = self._failures = 0
         self._closed = False
         started = concurrent.futures.Future()
@@ -85,6 +105,7 @@ class SandboxClient:
         Raises:
           SandboxDown: one does not answer as a sandbox service does.
           ConfigError: one does not allow our limits.
+          SandboxTooWeak: one isolates less than it should.
         """
         return self._spawn(self._check_all()).result()
 
@@ -119,12 +140,18 @@ class SandboxClient:
             response = await self._pools[0].get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
             response.raise_for_status()
             health = response.json()
-            allowed = health["limits"]["max"]
+            allowed, tier = health["limits"]["max"], health["isolation"]
+            ISOLATION_TIERS.index(tier)  # a ValueError for what is no tier
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             raise SandboxDown(
                 f"no sandbox service answers at {url} ({describe(error)}); start one there, correct "
                 "`sandbox.urls`, or leave `sandbox.urls` empty to have one started"
             ) from error
+        if ISOLATION_TIERS.index(tier) < ISOLATION_TIERS.index(self._min_isolation):
+            raise SandboxTooWeak(
+                f"the isolation of the sandbox at {url} is {tier}, `sandbox.min_isolation` asks for "
+                f"{self._min_isolation}; its /health says what is missing. Mend that, or accept less"
+            )
         for name, value in self._limits.items():
             if value > allowed[name]:
                 raise ConfigError(f"`sandbox.{name}`={value}: the service at {url} allows {allowed[name]}")
@@ -133,17 +160,20 @@ class SandboxClient:
     async def _run(self, code: str, stdin: str) -> SandboxResult:
         try:
             async with self._slots:
-                return await self._run_with_patience(request_body(code, self._limits, stdin))
+                body = request_body(code, self._limits, deadline_s=self._patience_s / 2, stdin=stdin)
+                return await self._run_with_patience(body)
         except SandboxFailure:
             self._failures += 1
             raise
 
     async def _run_with_patience(self, payload: dict) -> SandboxResult:
         deadline = time.monotonic() + self._patience_s
-        turn, attempt, answered = next(self._turn), 0, False
+        attempt, answered, last_url = 0, False, None
         while True:
             try:
-                return await self._request(self._urls[(turn + attempt) % len(self._urls)], payload)
+                with self._replicas.lend(avoid=last_url) as replica:
+                    last_url = replica.url
+                    return await self._request(replica, payload, deadline)
             except InfraFault as fault:
                 answered |= fault.answered
                 pause_s = fault.retry_after_s + _jitter(attempt)
@@ -160,16 +190,27 @@ class SandboxClient:
             return SandboxFailure(f"the sandbox at {urls} could not run a snippet: {tried}")
         return SandboxDown(f"no sandbox answers at {urls} (`sandbox.urls`): {tried}")
 
-    async def _request(self, url: str, payload: dict) -> SandboxResult:
+    async def _request(self, replica: Replica, payload: dict, deadline: float) -> SandboxResult:
+        """One attempt, over by the end of our patience and the time of a run."""
+        url = replica.url
+        call_s = min(self._call_s, deadline + self._limits["wall_s"] - time.monotonic())
         try:
-            async with asyncio.timeout(self._call_s):
+            async with asyncio.timeout(call_s):
                 http = self._pools[next(self._pool_turn) % len(self._pools)]
-                response = await http.post(f"{url}/v1/run", json=payload)
+                response = await http.post(f"{url}/v1/run", json=payload, headers=self._headers)
+            result = read_reply(url, response)
         except TimeoutError:
-            raise InfraFault(f"{url}: no answer within {self._call_s:g} s", answered=False) from None
+            replica.failed(time.monotonic())
+            raise InfraFault(f"{url}: no answer within {call_s:.3g} s", answered=False) from None
         except httpx.TransportError as error:
+            replica.failed(time.monotonic())
             raise InfraFault(f"{url}: {describe(error)}", answered=False) from error
-        return read_reply(url, response)
+        except InfraFault as fault:
+            if not fault.busy:
+                replica.failed(time.monotonic())
+            raise
+        replica.answered()
+        return result
 
 
 def _jitter(attempt: int) -> float:

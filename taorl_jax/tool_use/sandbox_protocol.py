@@ -1,6 +1,7 @@
 """What the client and the sandbox service say to each other: one request, one reply, and what each means."""
 
 import base64
+import os
 from pathlib import Path
 
 import httpx
@@ -8,6 +9,7 @@ import httpx
 from taorl_jax.tool_use import final_answer
 from taorl_jax.tool_use.result import CODE_OUTCOMES, SandboxFailure, SandboxResult
 
+ISOLATION_TIERS = ("weak", "medium", "strong")
 _BUSY_STATUSES = (429, 502, 503, 504)
 _HELPER = Path(final_answer.__file__).read_text(encoding="utf-8")
 
@@ -17,12 +19,13 @@ class InfraFault(Exception):
 
     Attributes:
       answered: whether some service did answer.
+      busy: whether it only had no room.
       retry_after_s: seconds that it asked us to wait.
     """
 
-    def __init__(self, reason: str, *, answered: bool, retry_after_s: float = 0.0):
+    def __init__(self, reason: str, *, answered: bool, busy: bool = False, retry_after_s: float = 0.0):
         super().__init__(reason)
-        self.answered, self.retry_after_s = answered, retry_after_s
+        self.answered, self.busy, self.retry_after_s = answered, busy, retry_after_s
 
 
 def with_final_answer(code: str) -> str:
@@ -41,13 +44,20 @@ def with_final_answer(code: str) -> str:
     )
 
 
-def request_body(code: str, limits: dict, stdin: str = "") -> dict:
-    """The request that runs `code` with `final_answer` at hand."""
+def authorization() -> dict[str, str]:
+    """The headers for services that ask for a bearer token: that of the environment, SANDBOX_TOKEN."""
+    token = os.environ.get("SANDBOX_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def request_body(code: str, limits: dict, deadline_s: float, stdin: str = "") -> dict:
+    """The request that runs `code` with `final_answer` at hand, if its turn comes within `deadline_s`."""
     return {
         "code": with_final_answer(code),
         "stdin": stdin,
         "fetch_files": [final_answer.RECORD_FILE],
         "limits": limits,
+        "deadline_s": deadline_s,
     }
 
 
@@ -60,7 +70,8 @@ def read_reply(url: str, response: httpx.Response) -> SandboxResult:
     """
     if response.status_code in _BUSY_STATUSES:
         reason = f"{url}: HTTP {response.status_code}"
-        raise InfraFault(reason, answered=True, retry_after_s=_retry_after_s(response))
+        busy = response.status_code == 429
+        raise InfraFault(reason, answered=True, busy=busy, retry_after_s=_retry_after_s(response))
     if response.status_code != 200:
         raise SandboxFailure(f"{url} refused a snippet: HTTP {response.status_code} {response.text[:500]}")
     try:

@@ -26,6 +26,7 @@ MAY_CHANGE = (
     "benchmarks.",
     "reward.workers",
     "sandbox.urls",
+    "sandbox.min_isolation",
     "sandbox.lanes",
     "sandbox.concurrency",
     "sandbox.patience_s",

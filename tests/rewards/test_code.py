@@ -19,8 +19,12 @@ CALL = [CodeTest("[3, 1, 2]\n2", "[1, 2]", "smallest"), CodeTest("[5]\n1", "[5]"
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     with (
-        LocalSandbox(lanes=2, log_path=tmp_path_factory.mktemp("sandbox") / "log") as sandbox,
-        SandboxClient([sandbox.url], wall_s=3.0, memory_mb=256, max_concurrent=8, patience_s=60.0) as client,
+        LocalSandbox(
+            lanes=2, min_isolation="weak", log_path=tmp_path_factory.mktemp("sandbox") / "log"
+        ) as sandbox,
+        SandboxClient(
+            [sandbox.url], wall_s=3.0, memory_mb=256, max_concurrent=8, patience_s=60.0, min_isolation="weak"
+        ) as client,
     ):
         yield client
 
@@ -133,7 +137,9 @@ def test_no_sandbox_at_all_is_raised():
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
         with (
-            SandboxClient([url], wall_s=1.0, memory_mb=64, max_concurrent=2, patience_s=0.3) as client,
+            SandboxClient(
+                [url], wall_s=1.0, memory_mb=64, max_concurrent=2, patience_s=0.3, min_isolation="weak"
+            ) as client,
             pytest.raises(SandboxDown),
         ):
             judge_program(client, "print(3)", SUM)

@@ -9,15 +9,23 @@ import threading
 import pytest
 
 from taorl_jax.tool_use.local_sandbox import LocalSandbox
-from taorl_jax.tool_use.result import SandboxDown, SandboxFailure
+from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxTooWeak
 from taorl_jax.tool_use.sandbox_client import SandboxClient
 
-SETTINGS = {"wall_s": 5.0, "memory_mb": 256, "max_concurrent": 32, "patience_s": 20.0}
+SETTINGS = {
+    "wall_s": 5.0,
+    "memory_mb": 256,
+    "max_concurrent": 32,
+    "patience_s": 20.0,
+    "min_isolation": "weak",
+}
 
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
-    with LocalSandbox(lanes=2, log_path=tmp_path_factory.mktemp("sandbox") / "log") as running:
+    with LocalSandbox(
+        lanes=2, min_isolation="weak", log_path=tmp_path_factory.mktemp("sandbox") / "log"
+    ) as running:
         yield running
 
 
@@ -51,6 +59,11 @@ class Scripted(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.server.health).encode())
+
     def log_message(self, *_):
         pass
 
@@ -70,6 +83,16 @@ def scripted():
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def scripted_health(scripted):
+    def start(health):
+        server, url = scripted((200, {}, {}))
+        server.health = health
+        return url
+
+    return start
 
 
 FINE = {
@@ -194,6 +217,20 @@ def test_check_refuses_limits_above_the_service_s(sandbox):
         greedy.check()
 
 
+def test_check_refuses_a_service_that_isolates_too_little(scripted_health):
+    url = scripted_health(
+        {"status": "ok", "isolation": "weak", "limits": {"max": {"wall_s": 60, "memory_mb": 4096}}}
+    )
+    with SandboxClient([url], **{**SETTINGS, "min_isolation": "medium"}) as client:
+        with pytest.raises(
+            SandboxTooWeak, match=r"is weak, `sandbox.min_isolation` asks for medium"
+        ) as refusal:
+            client.check()
+        assert url in str(refusal.value)
+    with SandboxClient([url], **SETTINGS) as client:
+        assert client.check()[0]["isolation"] == "weak"
+
+
 def test_no_urls_are_refused():
     with pytest.raises(ValueError, match=r"sandbox\.urls"):
         SandboxClient([], **SETTINGS)
@@ -210,8 +247,8 @@ def test_down_when_nothing_ever_answers():
 
 def test_the_next_url_is_tried(sandbox):
     with SandboxClient([f"http://127.0.0.1:{free_port()}", sandbox.url], **SETTINGS) as half:
-        assert [run(half, f"print({k})").stdout for k in range(4)] == ["0\n", "1\n", "2\n", "3\n"]
-        assert half.stats() == {"retries": 2, "failures": 0}
+        assert [run(half, f"print({k})").stdout for k in range(6)] == [f"{k}\n" for k in range(6)]
+        assert half.stats() == {"retries": 3, "failures": 0}  # then the dead one is spared
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def _services_of(parent):
 def test_an_outage_that_outlasts_the_patience_stops_the_run_and_costs_nothing(whole, tmp_path):
     """A service of the user's own dies and comes back an hour later, so to say."""
     workdir = tmp_path / "run"
-    with LocalSandbox(lanes=2, log_path=tmp_path / "one.log") as service:
+    with LocalSandbox(lanes=2, min_isolation="weak", log_path=tmp_path / "one.log") as service:
         urls = {"sandbox__urls": f"('{service.url}',)", "sandbox__patience_s": 3.0, "checkpoint__every": 4}
         process = start(workdir, **urls)
         wait_for_step(process, workdir, 1)

@@ -17,12 +17,12 @@ CASES = {
     "output_limit": {"code": "while True: print('x' * 1000)"},
     "signal": {"code": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"},
     "rejected": {"code": "#" * 300_000},
-    "infra_error": {"code": "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"},
 }
 
 
 def test_every_outcome_has_a_case():
-    assert set(CASES) == set(OUTCOMES)
+    """The last needs a fault of ours: see the tests of the service's life."""
+    assert set(CASES) | {"infra_error"} == set(OUTCOMES)
 
 
 @pytest.mark.parametrize("outcome", CASES)
@@ -44,7 +44,7 @@ def test_fields_of_a_good_run(service):
         "files": {},
     }
     assert answer["truncated"] == {"stdout": False, "stderr": False}
-    assert answer["isolation"] == "weak"
+    assert answer["isolation"] == service.health()["isolation"]
     assert answer["wall_ms"] > 0 and answer["cpu_ms"] > 0 and answer["max_rss_kb"] > 1000
     assert answer["queue_ms"] >= 0
 
@@ -132,11 +132,17 @@ def test_the_environment_of_the_service_is_out_of_reach(service):
     code = """
 import os
 print(sorted(os.environ))
-print(open("/proc/self/environ").read(), open(f"/proc/{os.getppid()}/environ").read())
+for pid in os.listdir("/proc"):
+    try:
+        print(open(f"/proc/{pid}/environ").read())
+    except OSError:
+        pass
 """
-    answer = service.run(code)
-    assert answer["outcome"] == "ok"
-    assert "hunter2" not in answer["stdout"] and "SECRET_TOKEN" not in answer["stdout"]
+    for mode in ("warm", "fresh"):
+        answer = service.run(code, mode=mode)
+        assert answer["outcome"] == "ok"
+        assert "hunter2" not in answer["stdout"] and "SECRET_TOKEN" not in answer["stdout"]
+        assert "PYTHONHASHSEED" in answer["stdout"]
 
 
 def test_nothing_passes_from_run_to_run(service):
@@ -186,9 +192,82 @@ def test_null_bytes_are_the_code_s_affair(service):
     assert service.run("\0print(1)\n1/0")["outcome"] in ("ok", "exception")  # differs among 3.11 releases
 
 
-def test_health_tells_what_protects_and_what_does_not(service):
-    health = service.http.get("/health").json()
-    assert (health["status"], health["isolation"], health["lanes"]) == ("ok", "weak", 2)
-    assert not health["layers"]["network"]["active"] and health["layers"]["network"]["missing"]
-    assert all(layer["active"] or layer["missing"] for layer in health["layers"].values())
-    assert health["limits"]["max"]["wall_s"] == 60
+@pytest.mark.parametrize("mode", ["warm", "fresh"])
+def test_files_are_given(service, mode):
+    content = base64.b64encode(b"\x00data").decode()
+    answer = service.run("print(open('in.bin', 'rb').read())", files={"in.bin": content}, mode=mode)
+    assert answer["stdout"] == "b'\\x00data'\n"
+
+
+def test_a_batch_is_answered_in_order(service):
+    items = [{"code": f"print({k})", "id": str(k)} for k in range(6)] + [
+        {"code": "1/0"},
+        {"code": "#" * 300_000},
+    ]
+    response = service.post({"items": items}, "/v1/batch")
+    results = response.json()["results"]
+    assert [result["stdout"] for result in results[:6]] == [f"{k}\n" for k in range(6)]
+    assert [result["id"] for result in results[:6]] == [str(k) for k in range(6)]
+    assert [result["outcome"] for result in results[6:]] == ["exception", "rejected"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "items"),
+        ({"items": []}, "items"),
+        ({"items": [{"code": ""}] * 1025}, "items"),
+        ({"items": [{"code": "", "stdin": 1}]}, "items.0.stdin"),
+        ({"items": [{"code": "", "limits": {"wall_s": -1}}]}, "items.0.limits.wall_s"),
+    ],
+)
+def test_malformed_batches_are_refused_by_field(service, body, field):
+    response = service.post(body, "/v1/batch")
+    assert response.status_code == 422
+    assert [error["field"] for error in response.json()["errors"]] == [field]
+
+
+def test_the_profile_of_scipy_gives_the_same(service, wait_until):
+    code = "import scipy.optimize as o; print(round(o.brentq(lambda x: x**2 - 2, 0, 2), 6))"
+    assert service.run(code, limits={"wall_s": 60})["stdout"] == "1.414214\n"
+    count_modules = "import scipy, sys; print(sum(name.startswith('scipy.') for name in sys.modules))"
+    wait_until(lambda: int(service.run(count_modules, limits={"wall_s": 60})["stdout"]) > 100)
+    assert service.run(code)["stdout"] == "1.414214\n"
+
+
+def test_random_numbers_differ_from_run_to_run(service):
+    code = "import random as r, numpy.random as n; print(r.random(), n.rand(), n.default_rng().random())"
+    first, second = (service.run(code)["stdout"].split() for _ in range(2))
+    assert all(a != b for a, b in zip(first, second, strict=True))
+
+
+def test_more_output_than_a_pipe_holds(service):
+    """A service that reads only after the exit would block the snippet at 64 KiB for ever."""
+    answer = service.run("import sys\nfor s in (sys.stdout, sys.stderr): s.write('ab' * 200_000 + 'end')")
+    assert answer["outcome"] == "ok"
+    for stream in ("stdout", "stderr"):
+        assert answer[stream].startswith("abab") and answer[stream].endswith("abend")
+        assert answer["truncated"][stream]
+        assert len(answer[stream]) < 66_000
+
+
+def test_a_smaller_budget_of_output(service):
+    answer = service.run("print('0123456789' * 10)", limits={"output_bytes": 40})
+    assert answer["stdout"] == "012345678901234567890123456789\n[61 bytes left out]\n123456789\n"
+
+
+def test_bytes_that_are_not_utf8(service):
+    answer = service.run("import os; os.write(1, b'a\\xffb\\xe2\\x82'); os.write(2, b'\\x80')")
+    assert (answer["outcome"], answer["stdout"], answer["stderr"]) == ("ok", "a\ufffdb\ufffd", "\ufffd")
+
+
+def test_memory_of_the_service_does_not_grow_with_output(service):
+    def resident_kb():
+        pids = [service.pid, *service.processes()]
+        return sum(int((service.proc / str(pid) / "statm").read_text().split()[1]) * 4 for pid in pids)
+
+    service.run("while True: print('x' * 100_000)")
+    before = resident_kb()
+    for _ in range(5):
+        assert service.run("while True: print('x' * 100_000)")["outcome"] == "output_limit"
+    assert resident_kb() - before < 20_000

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_service.output import OutputBuffer
+from sandbox_service.zygote.output import OutputBuffer
 
 
 def filled(limit, chunks):

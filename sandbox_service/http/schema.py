@@ -1,13 +1,15 @@
 """The requests and the answers of the native API."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox_service import limits as bounds
+from sandbox_service.limits import MIN_MEMORY_MB
 from sandbox_service.outcome import OUTCOMES
 
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$")]
+PLAIN_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$")
+FileName = Annotated[str, Field(pattern=PLAIN_NAME.pattern)]
 
 
 class _Strict(BaseModel):
@@ -15,12 +17,12 @@ class _Strict(BaseModel):
 
 
 class RequestLimits(_Strict):
-    """Limits a request may set, none above the service's own (units: `limits.Limits`)."""
+    """Limits a request may set, none above the service's caps (units: `limits.Limits`)."""
 
-    wall_s: float = Field(bounds.Limits.wall_s, gt=0, le=bounds.MAX_WALL_S)
-    cpu_s: float | None = Field(None, gt=0, le=bounds.MAX_CPU_S, description="default: twice wall_s")
-    memory_mb: int = Field(bounds.Limits.memory_mb, ge=bounds.MIN_MEMORY_MB, le=bounds.MAX_MEMORY_MB)
-    output_bytes: int = Field(bounds.Limits.output_bytes, gt=0, le=bounds.MAX_OUTPUT_BYTES)
+    wall_s: float | None = Field(None, gt=0)
+    cpu_s: float | None = Field(None, gt=0, description="default: twice wall_s")
+    memory_mb: int | None = Field(None, ge=MIN_MEMORY_MB)
+    output_bytes: int | None = Field(None, gt=0)
 
 
 class RunRequest(_Strict):
@@ -28,9 +30,20 @@ class RunRequest(_Strict):
 
     code: str
     stdin: str = ""
+    files: dict[FileName, str] = Field({}, max_length=64, description="name -> base64")
     fetch_files: list[FileName] = Field([], max_length=8)
     limits: RequestLimits = RequestLimits()
+    mode: Literal["warm", "fresh"] = Field("warm", description="fresh: a new interpreter in the same jail")
+    deadline_s: float | None = Field(
+        None, gt=0, description="how long the caller is ready to wait for a slot"
+    )
     id: str | None = Field(None, max_length=200)
+
+
+class BatchRequest(_Strict):
+    """Snippets to run, answered in order."""
+
+    items: list[RunRequest] = Field(min_length=1)
 
 
 class Truncated(BaseModel):
@@ -57,3 +70,9 @@ class RunResponse(BaseModel):
     queue_ms: float
     max_rss_kb: int
     isolation: str
+
+
+class BatchResponse(BaseModel):
+    """The answers to a batch, in the order of its items."""
+
+    results: list[RunResponse]

@@ -1,45 +1,25 @@
-"""Finding and killing everything that a snippet started, whatever session it moved to.
+"""Finding, measuring and killing everything below a process.
 
-On Linux the calling process adopts the orphans of its descendants (PR_SET_CHILD_SUBREAPER), so every process
-of a run stays below it and can be found in /proc. Elsewhere only the run's process group is reached.
+The calling process adopts the orphans of its descendants (PR_SET_CHILD_SUBREAPER), so whatever session a
+process of a run moved to, it stays below its lane and can be found in /proc.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 import time
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+from sandbox_service.kernel import libc
+
 _KILL_PATIENCE_S = 10.0
 _GONE = (FileNotFoundError, ProcessLookupError)
-
-LINUX = sys.platform == "linux"
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def tracks_descendants() -> bool:
-    """Whether this kernel lists the children of a process."""
-    return LINUX and os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-
-
-def _prctl(option: int, value: int):
-    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_CPU_FIELDS = slice(11, 15)  # of /proc/PID/stat after the name: utime, stime, cutime, cstime
 
 
 def adopt_orphans():
-    """Makes this process the parent of its descendants' orphans (Linux only)."""
-    if LINUX:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent():
-    """Has this process killed when its parent dies (Linux only)."""
-    if LINUX:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Makes this process the parent of its descendants' orphans."""
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children(pid: int) -> list[int]:
@@ -60,7 +40,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def memory_mb(pids) -> float:
+def resident_mb(pids) -> float:
     """MiB resident, summed; an upper bound, since what several processes share counts for each."""
     pages = 0
     for pid in pids:
@@ -69,13 +49,22 @@ def memory_mb(pids) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def proportional_memory_mb(pids) -> float:
-    """MiB that the processes hold, each shared page split among its users; slower than `memory_mb`."""
+def proportional_mb(pids) -> float:
+    """MiB that the processes hold, each shared page split among its users; slower than `resident_mb`."""
     kilobytes = 0
     for pid in pids:
-        with contextlib.suppress(*_GONE), open(f"/proc/{pid}/smaps_rollup") as rollup:
+        with contextlib.suppress(*_GONE, PermissionError), open(f"/proc/{pid}/smaps_rollup") as rollup:
             kilobytes += sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:"))
     return kilobytes / 1024
+
+
+def cpu_s(pids) -> float:
+    """Seconds of CPU time of the processes and of their children that are reaped already."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(*_GONE), open(f"/proc/{pid}/stat") as stat:
+            ticks += sum(map(int, stat.read().rpartition(")")[2].split()[_CPU_FIELDS]))
+    return ticks / _TICKS_PER_S
 
 
 def kill(pids):
@@ -86,11 +75,8 @@ def kill(pids):
 
 
 def kill_group(pgid: int):
-    """Kills a process group in one stroke, which no amount of forking outruns.
-
-    macOS answers EPERM for a group that holds only zombies.
-    """
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    """Kills a process group in one stroke, which no amount of forking outruns."""
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pgid, signal.SIGKILL)
 
 

@@ -1,0 +1,1 @@
+"""The service's own process: lanes, queue, control groups, HTTP."""
