@@ -1,5 +1,6 @@
 """What the commands share: flags into a config, and errors into messages."""
 
+import errno
 import itertools
 import os
 import pathlib
@@ -21,15 +22,21 @@ _PREFIX = "--config."
 
 
 def run(main: Callable[[ConfigDict, Console], None]):
-    """Parses the command line and calls `main`; a UserError ends the process with its message, status 1."""
+    """Parses the command line and calls `main`; errors of the user end it with a message, status 1."""
     # It says on import that PyTorch is missing, which is how we want it.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     console = Console()
     try:
         main(parse(sys.argv), console)
     except UserError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {_escape(error)}", highlight=False, soft_wrap=True)
-        sys.exit(1)
+        _fail(str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        _fail(
+            f"no room on the disk ({error}). The last checkpoint is intact: make room, then give the same "
+            "command with the same --workdir to go on"
+        )
 
 
 def parse(argv: list[str]) -> ConfigDict:
@@ -65,5 +72,7 @@ def _check_names(argv: list[str]):
             raise ConfigError(f"{_PREFIX}{name}: no such setting; did you mean {_PREFIX}{nearest}?")
 
 
-def _escape(error: Exception) -> str:
-    return str(error).replace("[", "\\[")
+def _fail(message: str):
+    escaped = message.replace("[", "\\[")
+    Console(stderr=True).print(f"[bold red]error:[/] {escaped}", highlight=False, soft_wrap=True)
+    sys.exit(1)

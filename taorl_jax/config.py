@@ -229,6 +229,12 @@ POSITIVE = (
     "rollout.prefill_rows",
     "rollout.extend_rows",
     "rollout.extend_tokens",
+    "rollout.observation_tokens",
+    "loss.clip_low",
+    "loss.clip_high",
+    "train.grad_clip",
+    "sandbox.memory_mb",
+    "sandbox.patience_s",
     "sandbox.concurrency",
     "sandbox.wall_s",
     "reward.workers",
@@ -274,6 +280,12 @@ def _check_values(c: ConfigDict):
     _require(
         c.sandbox.min_isolation in tiers,
         f"sandbox.min_isolation={c.sandbox.min_isolation!r}; use one of {tiers}",
+    )
+    _require(c.seed < 2**32, f"seed={c.seed} must be below 2**32")
+    _require(c.reward.memory_mb >= 256, f"reward.memory_mb={c.reward.memory_mb}: the verifier needs 256 MiB")
+    _require(
+        c.filter.min_group <= c.rollout.samples,
+        f"filter.min_group={c.filter.min_group} exceeds rollout.samples={c.rollout.samples}: no group counts",
     )
     _require(0 < c.bonus.top_share <= 1, f"bonus.top_share={c.bonus.top_share} must be in (0, 1]")
     _require(c.loss.clip_low < 1, f"loss.clip_low={c.loss.clip_low} must be below 1")

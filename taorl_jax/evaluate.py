@@ -7,6 +7,7 @@
 from absl import flags
 
 from taorl_jax import command
+from taorl_jax.errors import UserError
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Directory of a run, whose latest checkpoint is evaluated. Default: the initial policy."
@@ -24,6 +25,11 @@ _BASELINE = flags.DEFINE_string("baseline", None, "Folder of another evaluation,
 def main(config, console):
     """Evaluates."""
     if _BENCHMARKS.value is None:
+        for flag in (_CHECKPOINT, _K, _PRESET, _OUTPUT, _BASELINE):
+            if flag.present:
+                raise UserError(
+                    f"--{flag.name} goes with --benchmarks; the held-out set is that of --workdir"
+                )
         from taorl_jax.evaluation.run import evaluate_run
 
         evaluate_run(config, _WORKDIR.value, console)

@@ -53,9 +53,13 @@ def test_every_command_is_of_a_kind_that_is_checked_here():
     [c for c in COMMANDS if "tools/train.sh" in c or "taorl_jax.train" in c or "taorl_jax.evaluate" in c],
     ids=" ".join,
 )
-def test_training_and_evaluation_commands_parse(command):
+def test_training_and_evaluation_commands_parse(command, tmp_path):
     arguments = words(command)
     arguments = ["--config", *arguments[2:]] if arguments[0] == "bash" else arguments[3:]
+    if "mine.py" in arguments:
+        (example,) = [block for language, block in BLOCKS if language == "python"]
+        (tmp_path / "mine.py").write_text(example)
+        arguments = [str(tmp_path / word) if word == "mine.py" else word for word in arguments]
     module = "evaluate" if "taorl_jax.evaluate" in command else "train"
     script = PARSE.replace("{module}", module)
     done = subprocess.run(

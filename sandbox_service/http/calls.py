@@ -20,8 +20,13 @@ class FieldError(ValueError):
     """A field of a request that can't be taken."""
 
     def __init__(self, field: str, message: str):
-        super().__init__(message)
-        self.field = field
+        super().__init__(_printable(message))
+        self.field = _printable(field)
+
+
+def _printable(text: str) -> str:
+    """Lone surrogates, which JSON can carry into a request but no answer can carry out, spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def limits_of(settings: Settings, wanted: dict) -> Limits:

@@ -63,6 +63,8 @@ def evaluate(
         "eval/problems": len(right_NxK),
         "eval/not_attempted": len(heldout.overlong),
         "eval/unknown": average.unknown,
+        "eval/episodes": len(trajectories),
+        "eval/dropped_by_sandbox": stats.dropped,
         "eval/no_answer": float(np.mean([t.answer is None for t in trajectories])),
         "eval/response_tokens": float(np.mean([t.loss_mask.sum() for t in trajectories])),
         "timing/evaluate_seconds": stats.seconds,

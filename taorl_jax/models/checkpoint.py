@@ -159,8 +159,9 @@ def save_params(params, config: ModelConfig, folder, like):
             torch_value = value.reshape(shape[::-1]).T if inputs > 0 else value.reshape(shape)
             tensors[name] = np.ascontiguousarray(torch_value)
     safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    for source in pathlib.Path(like).glob("*.json"):
-        if not source.name.endswith(".index.json") and source.resolve() != (folder / source.name).resolve():
+    for source in pathlib.Path(like).iterdir():
+        wanted = source.suffix in (".json", ".jinja", ".txt") and not source.name.endswith(".index.json")
+        if wanted and source.resolve() != (folder / source.name).resolve():
             shutil.copyfile(source, folder / source.name)
     config_path = folder / "config.json"
     raw = json.loads(config_path.read_text())

@@ -74,7 +74,7 @@ class MathJudge:
           answer: an answer, or a text in which the last `\boxed` holds it; None: there is none.
 
         Raises:
-          RuntimeError: a worker did not start.
+          VerifierFailed: a worker did not start.
         """
         if answer is not None and r"\boxed" in answer:
             answer = last_boxed(answer)

@@ -7,9 +7,14 @@ import subprocess
 import sys
 
 import taorl_jax
+from taorl_jax.errors import UserError
 from taorl_jax.rewards.verdict import Outcome
 
 _START_S = 120.0
+
+
+class VerifierFailed(UserError):
+    """The verifier can't be started at all."""
 
 
 class MathProcess:
@@ -45,7 +50,7 @@ class MathProcess:
             if self._says_ready():
                 return
             self.stop()
-        raise RuntimeError(
+        raise VerifierFailed(
             f"the answer verifier did not start within {_START_S:.0f} s; its own message stands above. "
             "Is math-verify installed in this environment (requirements.txt)?"
         )

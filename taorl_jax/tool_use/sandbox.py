@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ml_collections import ConfigDict
 
 from taorl_jax.tool_use.local_sandbox import LocalSandbox
+from taorl_jax.tool_use.result import SandboxFailure
 from taorl_jax.tool_use.sandbox_client import SandboxClient
 
 
@@ -24,6 +25,7 @@ def open_sandbox(sandbox: ConfigDict, log_path) -> Iterator[Sandbox]:
 
     Raises:
       SandboxDown: a service does not answer; the message has its address.
+      SandboxFailure: it answers, but does not run code.
     """
     with contextlib.ExitStack() as stack:
         urls = list(sandbox.urls)
@@ -40,4 +42,7 @@ def open_sandbox(sandbox: ConfigDict, log_path) -> Iterator[Sandbox]:
             )
         )
         tiers = sorted({health["isolation"] for health in client.check()})
+        trial = client.submit("print(6 * 7)").result()
+        if (trial.outcome, trial.stdout) != ("ok", "42\n"):
+            raise SandboxFailure(f"the sandbox at {', '.join(urls)} is there, but can't run code: {trial}")
         yield Sandbox(client, f"{', '.join(urls)} (isolation: {', '.join(tiers)})")

@@ -64,6 +64,7 @@ class SandboxClient:
         self._replicas, self._pool_turn = Replicas(self._urls), itertools.count()
         self._headers = authorization()
         self._retries = self._failures = 0
+        self._last_answer = -1.0  # when any service last ran a snippet
         self._closed = False
         started = concurrent.futures.Future()
         self._thread = threading.Thread(
@@ -167,7 +168,8 @@ class SandboxClient:
             raise
 
     async def _run_with_patience(self, payload: dict) -> SandboxResult:
-        deadline = time.monotonic() + self._patience_s
+        started = time.monotonic()
+        deadline = started + self._patience_s
         attempt, answered, last_url = 0, False, None
         while True:
             try:
@@ -179,6 +181,8 @@ class SandboxClient:
                 pause_s = fault.retry_after_s + _jitter(attempt)
                 attempt += 1
                 if time.monotonic() + pause_s > deadline:
+                    # Others were answered meanwhile: then it is this snippet, not the sandbox.
+                    answered |= self._last_answer > started
                     raise self._given_up(answered, attempt, fault) from fault
                 self._retries += 1
                 await asyncio.sleep(pause_s)
@@ -202,7 +206,7 @@ class SandboxClient:
         except TimeoutError:
             replica.failed(time.monotonic())
             raise InfraFault(f"{url}: no answer within {call_s:.3g} s", answered=False) from None
-        except httpx.TransportError as error:
+        except httpx.HTTPError as error:
             replica.failed(time.monotonic())
             raise InfraFault(f"{url}: {describe(error)}", answered=False) from error
         except InfraFault as fault:
@@ -210,6 +214,7 @@ class SandboxClient:
                 replica.failed(time.monotonic())
             raise
         replica.answered()
+        self._last_answer = time.monotonic()
         return result
 
 

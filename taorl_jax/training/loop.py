@@ -26,7 +26,7 @@ from taorl_jax.rollout.trajectory import Trajectory
 from taorl_jax.tool_use.result import SandboxFailure
 from taorl_jax.tool_use.sandbox import open_sandbox
 from taorl_jax.tool_use.sandbox_client import SandboxClient
-from taorl_jax.training.checkpoints import Checkpoints
+from taorl_jax.training.checkpoints import CheckpointFailed, Checkpoints
 from taorl_jax.training.durable_files import write_atomically
 from taorl_jax.training.experience import Experience, collect
 from taorl_jax.training.interrupt import Interrupted, StopRequest, stop_request
@@ -125,6 +125,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
         progress = _restore(checkpoints, learner, stream) or Progress(
             learner.load(config.policy.checkpoint), 0, stream.state(), unwritten={}
         )
+        _require_continuable(progress, run, config)
         written = progress.step if progress.unwritten is None else progress.step - 1
         writer = stack.enter_context(
             contextlib.closing(MetricsWriter(run.path, written if written >= 0 else None))
@@ -150,12 +151,12 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
             except Interrupted as signal:
                 interrupted = signal
                 _save(parts, progress)
-            except SandboxFailure as failure:
+            except CheckpointFailed:
+                raise
+            except UserError as error:
                 _save(parts, progress)
-                raise SandboxFailure(
-                    f"{failure}. Step {progress.step} is kept: the same command with "
-                    f"--workdir {run.path} goes on"
-                ) from failure
+                kept = f"Step {progress.step} is kept: the same" if progress.step else "The same"
+                raise UserError(f"{error}. {kept} command with --workdir {run.path} goes on") from error
         writer.flush()
         _report(parts, progress, console, interrupted, samples if interrupted is None else [])
 
@@ -177,6 +178,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
                     progress.step,
                     parts.phase("evaluate"),
                 )
+                _require_sandbox(evaluation, "eval", config)
                 row = row | evaluation
             parts.writer.write(progress.step, row)
             parts.display.step(progress.step, row)
@@ -190,7 +192,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
         experience = collect(
             parts.scheduler, params, parts.stream, parts.judge, config, progress.step, parts.phase("rollout")
         )
-        _require_sandbox(experience, config)
+        _require_sandbox(experience.metrics, "rollout", config)
         parts.phase("update")
         started = time.monotonic()
         targets = make_targets(experience.groups, parts.learner, progress.state.params, config)
@@ -250,11 +252,26 @@ def _restore(checkpoints: Checkpoints, learner: Learner, stream: PromptStream) -
     return Progress(state, step, host_state["stream"], host_state["unwritten"], host_state["empty_steps"])
 
 
-def _require_sandbox(experience: Experience, config: ConfigDict):
-    dropped, episodes = (experience.metrics[f"rollout/{name}"] for name in ("dropped_by_sandbox", "episodes"))
+def _require_continuable(progress: Progress, run: RunDirectory, config: ConfigDict):
+    if progress.step > config.train.steps:
+        raise UserError(
+            f"--workdir {run.path} is at step {progress.step} already, "
+            f"beyond train.steps={config.train.steps}"
+        )
+    rows = read_metrics(run.metrics) if run.metrics.exists() else []
+    if progress.step == 0 and rows and rows[-1]["step"] >= config.checkpoint.every:
+        raise UserError(
+            f"--workdir {run.path} has metrics up to step {rows[-1]['step']} and no checkpoint. Put its "
+            "checkpoints/ back, or name another workdir: going on would erase the metrics"
+        )
+
+
+def _require_sandbox(metrics: dict, prefix: str, config: ConfigDict):
+    """Ends the run where the sandbox's faults would bias what is learned or reported."""
+    dropped, episodes = metrics[f"{prefix}/dropped_by_sandbox"], metrics[f"{prefix}/episodes"]
     if dropped > config.sandbox.max_failed_share * episodes:
         raise SandboxFailure(
-            f"the sandbox failed {dropped} of {episodes} episodes of one step, more than "
+            f"the sandbox failed {dropped} of {episodes} episodes of one {prefix}, more than "
             f"sandbox.max_failed_share={config.sandbox.max_failed_share}; see sandbox.log"
         )
 
@@ -262,16 +279,15 @@ def _require_sandbox(experience: Experience, config: ConfigDict):
 def _require_something_to_learn(parts: Parts, progress: Progress):
     if progress.empty_steps < parts.config.filter.max_empty_steps:
         return
-    _save(parts, progress)
     shares = ", ".join(
         f"{name.removeprefix('filter/')} {value:.0%}"
         for name, value in progress.unwritten.items()
         if name.startswith("filter/") and value
     )
     raise NothingToLearn(
-        f"the filters left no group in {progress.empty_steps} steps in a row (last: {shares}). Step "
-        f"{progress.step} is saved. Take easier or harder problems (data.train), more samples "
-        "(rollout.samples), longer budgets (rollout.turn_tokens), or fewer filters"
+        f"the filters left no group in {progress.empty_steps} steps in a row (last: {shares}). In a new "
+        "workdir take easier or harder problems (data.train), more samples (rollout.samples), longer budgets "
+        "(rollout.turn_tokens), or fewer filters"
     )
 
 
@@ -295,13 +311,13 @@ def _report(parts: Parts, progress: Progress, console: Console, interrupted, sam
     if rows:
         config = parts.config
         plot_curves(rows, parts.run.curves, title=f"{config.name}, arm {config.arm}, seed {config.seed}")
+    parts.checkpoints.wait()
     if interrupted is not None:
         console.print(
             f"{interrupted}: stopped after step {progress.step}; go on with --workdir {parts.run.path}",
             highlight=False,
         )
         return
-    parts.checkpoints.wait()
     if samples:
         console.print(sample_table(samples, parts.decode))
     latest = parts.run.checkpoints / str(parts.checkpoints.latest_step())

@@ -23,9 +23,8 @@ def rollout_metrics(trajectories: Sequence[Trajectory], stats: Sequence[RolloutS
     tokens, slots = sum(s.decode_tokens for s in stats), sum(s.decode_slots for s in stats)
     valid_per_turn = [sum(call.valid for call in t.calls) / t.turns for t in trajectories if t.turns]
     return {
-        "train/reward_mean": _mean([t.verdict.outcome is Outcome.RIGHT for t in judged]),
+        "train/reward_mean": _mean([t.verdict.outcome is Outcome.RIGHT for t in judged]) if judged else None,
         "rollout/episodes": len(trajectories),
-        "rollout/answered": _mean([t.answer is not None for t in trajectories]),
         "rollout/no_answer": _mean([t.answer is None for t in trajectories]),
         "rollout/valid_code_ratio": _mean(valid_per_turn),
         "rollout/calls": calls / len(trajectories),

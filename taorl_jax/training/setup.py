@@ -7,6 +7,7 @@ import jax
 from ml_collections import ConfigDict
 
 from taorl_jax.config import validate
+from taorl_jax.data.files import DataError
 from taorl_jax.data.mixture import Mixture, parse_mixture
 from taorl_jax.data.pipeline import heldout_prompts
 from taorl_jax.data.prompt_format import PromptFormat, read_template
@@ -87,7 +88,14 @@ def _source(config, split):
 def _one_source(config, split, name, setting):
     if name != "tasks":
         training = split == "train"
-        return FileProblems(name, setting=setting, deduplicate=training, max_refused=config.data.max_refused)
+        source = FileProblems(
+            name, setting=setting, deduplicate=training, max_refused=config.data.max_refused
+        )
+        if source[0].tests:
+            raise DataError(
+                f"{setting}: {name} holds programs, which --benchmarks evaluates; train on answers"
+            )
+        return source
     size = config.data.size if split == "train" else config.eval.problems
     return ProceduralProblems(split, size, seed=0)  # the same problems whatever the run's seed
 

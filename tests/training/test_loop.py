@@ -262,6 +262,47 @@ def test_a_workdir_of_another_config_is_refused_and_left_alone(whole):
     assert (whole[0] / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_beyond_its_steps_is_refused(whole):
+    code, output = finish(start(whole[0], train__steps=3))
+    assert code == 1
+    assert "is at step 4 already, beyond train.steps=3" in " ".join(output.split())
+
+
+def test_lost_checkpoints_do_not_erase_the_metrics(whole, tmp_path):
+    import shutil
+
+    shutil.copytree(whole[0], tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    code, output = finish(start(tmp_path / "run"))
+    assert code == 1
+    assert "has metrics up to step 4 and no checkpoint" in " ".join(output.split())
+    assert numbers(tmp_path / "run") == numbers(whole[0])
+
+
+def test_a_full_disk_ends_the_run_with_a_message_and_an_intact_checkpoint(whole, tmp_path):
+    """Files may not grow beyond 600 kB: the policy's weights (2.6 MB) do not fit into a checkpoint."""
+    import resource
+
+    limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, resource.RLIM_INFINITY))
+    process = subprocess.Popen(
+        command(tmp_path / "run", checkpoint__every=2),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=limited,
+        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
+    )
+    code, output = finish(process)
+    assert code == 1, output
+    assert "error: " in output
+    assert "checkpoint" in output
+    assert "Traceback" not in output
+    code, output = finish(start(tmp_path / "run", checkpoint__every=2))
+    assert code == 0, output
+    assert_same_run(whole[0], tmp_path / "run")
+
+
 def test_a_finished_run_goes_on_when_steps_are_added(whole, tmp_path):
     import shutil
 
@@ -279,6 +320,6 @@ def test_groups_without_signal_end_the_run_with_a_checkpoint_and_a_reason(tmp_pa
     workdir = tmp_path / "run"
     code, output = finish(start(workdir, data__train=data, filter__max_empty_steps=2, eval__every=0))
     assert code == 1
-    assert "no group in 2 steps in a row" in output.replace("\n", " ")
+    assert "no group in 2 steps in a row" in " ".join(output.split())
     assert "groups_all_wrong 100%" in output.replace("\n", " ")
     assert final_params(workdir)[0] == 2

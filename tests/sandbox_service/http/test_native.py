@@ -175,6 +175,13 @@ def test_malformed_requests_are_refused_by_field(service, body, field):
     assert [error["field"] for error in response.json()["errors"]] == [field]
 
 
+@pytest.mark.parametrize("path", ["/v1/run", "/run_code"])
+def test_names_that_are_no_unicode_are_refused_and_not_stumbled_over(service, path):
+    content = b'{"code": "print(1)", "language": "python", "files": {"\\ud800": "!"}, "\\ud800": 1}'
+    response = service.http.post(path, content=content, headers={"content-type": "application/json"})
+    assert response.status_code < 500, response.text
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"code": "\\ud800", "x": "\\ud800"}'])
 def test_bodies_that_are_no_request_are_refused(service, content):
     response = service.http.post("/v1/run", content=content, headers={"content-type": "application/json"})
