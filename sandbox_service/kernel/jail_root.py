@@ -79,7 +79,8 @@ def _fill(root: str, uid: int):
         if os.path.islink(path):
             os.symlink(os.readlink(path), root + path)
     for path, target in _LINKS.items():
-        os.symlink(target, root + path)
+        if not os.path.lexists(root + path):  # /tmp is a folder already where the interpreter lies below it
+            os.symlink(target, root + path)
     for path, text in _FILES.items():
         with open(root + path, "w") as file:
             file.write(text.format(uid=uid))

@@ -258,12 +258,6 @@ def _require_continuable(progress: Progress, run: RunDirectory, config: ConfigDi
             f"--workdir {run.path} is at step {progress.step} already, "
             f"beyond train.steps={config.train.steps}"
         )
-    rows = read_metrics(run.metrics) if run.metrics.exists() else []
-    if progress.step == 0 and rows and rows[-1]["step"] >= config.checkpoint.every:
-        raise UserError(
-            f"--workdir {run.path} has metrics up to step {rows[-1]['step']} and no checkpoint. Put its "
-            "checkpoints/ back, or name another workdir: going on would erase the metrics"
-        )
 
 
 def _require_sandbox(metrics: dict, prefix: str, config: ConfigDict):

@@ -268,17 +268,6 @@ def test_a_run_beyond_its_steps_is_refused(whole):
     assert "is at step 4 already, beyond train.steps=3" in " ".join(output.split())
 
 
-def test_lost_checkpoints_do_not_erase_the_metrics(whole, tmp_path):
-    import shutil
-
-    shutil.copytree(whole[0], tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
-    code, output = finish(start(tmp_path / "run"))
-    assert code == 1
-    assert "has metrics up to step 4 and no checkpoint" in " ".join(output.split())
-    assert numbers(tmp_path / "run") == numbers(whole[0])
-
-
 def test_a_full_disk_ends_the_run_with_a_message_and_an_intact_checkpoint(whole, tmp_path):
     """Files may not grow beyond 600 kB: the policy's weights (2.6 MB) do not fit into a checkpoint."""
     import resource
