@@ -2,7 +2,7 @@
 
     python -m tools.build_quickstart_policy --out experiments/quickstart_policy
 
-Everything is made on the spot (tokenizer, traces, weights) from fixed seeds; about two minutes on 2 cores.
+Everything is made on the spot (tokenizer, traces, weights) from fixed seeds; some minutes on 2 cores.
 """
 
 import argparse
