@@ -148,7 +148,7 @@ ARMS = {
 
 # Budgets and sampling of an evaluation (`--preset`), as deltas on the config.
 PRESETS = {
-    "paper": {  # tool mode of the paper: top-p is 1 in effect (method 4)
+    "paper": {  # tool mode of the paper: top-p is 1 in effect
         "rollout.turn_tokens": 12_000,
         "rollout.context_tokens": 36_000,
         "rollout.max_turns": 10,

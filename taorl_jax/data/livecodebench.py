@@ -46,7 +46,7 @@ def decode_tests(packed: str) -> list[dict]:
 
 
 def problem_text(row: dict) -> str:
-    """The question with what the program has to look like; one python block is asked for (method 4)."""
+    """The question with what the program has to look like; one python block is asked for."""
     starter = row.get("starter_code") or ""
     form = (
         f"Complete this code:\n```\n{starter.strip()}\n```\n"

@@ -1,4 +1,4 @@
-"""What the policy is told around a problem (method, section on prompts), before the chat template."""
+"""What the policy is told around a problem, before the chat template."""
 
 import dataclasses
 import pathlib

@@ -157,7 +157,7 @@ class _Sampling(contextlib.ExitStack):
         return learner.rollout_params(self._policy.params(learner))
 
     def _scheduler(self, programs: bool) -> Scheduler:
-        """The tool loop; a program is asked for in a single turn (method 4)."""
+        """The tool loop; a program is asked for in a single turn."""
         rollout = self._config.rollout.copy_and_resolve_references()
         with rollout.unlocked():
             rollout.max_turns = 1 if programs else rollout.max_turns

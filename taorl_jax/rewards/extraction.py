@@ -2,8 +2,8 @@ r"""Finding the answer in a text: the last box, or the fallbacks of the released
 
 By default (`reward.extraction = "boxed"`) the answer is the last `\boxed` that the policy wrote outside of
 its code, or what its own `final_answer()` printed; the tool loop applies `last_boxed` to policy text only.
-Under `"paper"`, `paper_answer` reads the whole response, tool output included, as the released code does
-(method 1.4): what was merely printed, even a bare last number, can then earn the reward: for parity only.
+Under `"paper"`, `paper_answer` reads the whole response, tool output included, as the released code does:
+what was merely printed, even a bare last number, can then earn the reward. It is there for parity only.
 """
 
 import re
@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"-?\d*\.?\d+")
 
 
 def paper_answer(response: str) -> str | None:
-    """The answer by the released code's fallbacks (method 1.4, steps 1 and 2); None if none of them applies.
+    """The answer by the released code's fallbacks; None if none of them applies.
 
     In this order: Minerva's closing phrase; the last box; what follows "the answer is" or "final answer is"
     in its line; the last number of the text, commas taken out.

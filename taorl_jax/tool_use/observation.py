@@ -1,4 +1,4 @@
-"""What the policy sees of a tool call (method 1.2, with the settled defaults of this project)."""
+"""What the policy sees of a tool call."""
 
 from typing import TYPE_CHECKING
 
