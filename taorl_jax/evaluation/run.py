@@ -17,6 +17,7 @@ from taorl_jax.rollout.scheduler import Scheduler
 from taorl_jax.tool_use.sandbox import open_sandbox
 from taorl_jax.training.checkpoints import Checkpoints
 from taorl_jax.training.learner import Learner
+from taorl_jax.training.loop import require_sandbox
 from taorl_jax.training.setup import prepare
 
 
@@ -47,6 +48,7 @@ def evaluate_run(config: ConfigDict, workdir: str | None, console: Console) -> d
             step,
             lambda done, total: status.update(f"evaluating: {done} of {total} episodes"),
         )
+    require_sandbox(metrics, "eval", config)
     table = Table(title=f"step {step} of {workdir}" if workdir else f"{config.policy.checkpoint}")
     table.add_column("metric")
     table.add_column("value", justify="right")

@@ -178,7 +178,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
                     progress.step,
                     parts.phase("evaluate"),
                 )
-                _require_sandbox(evaluation, "eval", config)
+                require_sandbox(evaluation, "eval", config)
                 row = row | evaluation
             parts.writer.write(progress.step, row)
             parts.display.step(progress.step, row)
@@ -192,7 +192,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
         experience = collect(
             parts.scheduler, params, parts.stream, parts.judge, config, progress.step, parts.phase("rollout")
         )
-        _require_sandbox(experience.metrics, "rollout", config)
+        require_sandbox(experience.metrics, "rollout", config)
         parts.phase("update")
         started = time.monotonic()
         targets = make_targets(experience.groups, parts.learner, progress.state.params, config)
@@ -260,7 +260,7 @@ def _require_continuable(progress: Progress, run: RunDirectory, config: ConfigDi
         )
 
 
-def _require_sandbox(metrics: dict, prefix: str, config: ConfigDict):
+def require_sandbox(metrics: dict, prefix: str, config: ConfigDict):
     """Ends the run where the sandbox's faults would bias what is learned or reported."""
     dropped, episodes = metrics[f"{prefix}/dropped_by_sandbox"], metrics[f"{prefix}/episodes"]
     if dropped > config.sandbox.max_failed_share * episodes:

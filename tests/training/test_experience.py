@@ -12,8 +12,9 @@ from taorl_jax.rewards.math import MathJudge
 from taorl_jax.rewards.verdict import Outcome
 from taorl_jax.rollout.scheduler import RolloutStats
 from taorl_jax.rollout.trajectory import EndReason, ToolCall, Trajectory
-from taorl_jax.tool_use.result import SandboxResult
+from taorl_jax.tool_use.result import SandboxFailure, SandboxResult
 from taorl_jax.training.experience import collect
+from taorl_jax.training.loop import require_sandbox
 
 
 def episode(draw, sample, kind):
@@ -113,3 +114,12 @@ def test_naive_grpo_keeps_all_that_was_judged():
     assert scheduler.asked == [4]
     assert all(group.keep.all() for group in experience.groups)
     assert not experience.groups[0].advantages.any()
+
+
+def test_more_lost_episodes_than_allowed_stop_the_run():
+    """2 % by default: two of a hundred pass, three do not; in training as in evaluation."""
+    config = worlds.make_config("nowhere")
+    for prefix in ("rollout", "eval"):
+        require_sandbox({f"{prefix}/dropped_by_sandbox": 2, f"{prefix}/episodes": 100}, prefix, config)
+        with pytest.raises(SandboxFailure, match=r"3 of 100 episodes .* sandbox\.max_failed_share=0\.02"):
+            require_sandbox({f"{prefix}/dropped_by_sandbox": 3, f"{prefix}/episodes": 100}, prefix, config)

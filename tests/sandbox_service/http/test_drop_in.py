@@ -7,6 +7,14 @@ import os
 import signal
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from sandbox_service.answer import failed
+from sandbox_service.http.sandbox_fusion import sandbox_fusion_routes
+from sandbox_service.http.simpletir import simpletir_routes
+from sandbox_service.server.metrics import Metrics
+from sandbox_service.settings import Settings
 
 RUN_CODE, FAAS = "/run_code", "/faas/sandbox/"
 
@@ -173,3 +181,34 @@ def test_overload_and_outage_make_each_client_retry(start_service):
 
 def test_ping(service):
     assert json.loads(service.http.get("/v1/ping").text) == "pong"
+
+
+class Answering:
+    """Stands for the service where an outcome is hard to come by: answers everything with one of them."""
+
+    def __init__(self, outcome):
+        self.settings, self.metrics, self.admission = Settings(), Metrics(), self
+        self._answer = failed(outcome, "why") | {"wall_ms": 5.0}
+
+    def check(self, wait_s):
+        """There is always room."""
+
+    async def run(self, work, **_):
+        return self._answer, 0.0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "to_verl", "to_simpletir"),
+    [
+        ("infra_error", "retry", "retry"),  # a fault of ours is never a result
+        ("cpu_limit", -3, ("Timeout\n", False)),
+        ("rejected", -2, ("why\n", False)),
+    ],
+)
+def test_outcomes_that_no_snippet_brings_about(outcome, to_verl, to_simpletir):
+    app = FastAPI()
+    app.include_router(sandbox_fusion_routes(Answering(outcome)))
+    app.include_router(simpletir_routes(Answering(outcome)))
+    client = TestClient(app)
+    assert verl(client.post(RUN_CODE, json={"code": "1"})) == to_verl
+    assert simpletir(client.post(FAAS, json={"code": "1"})) == to_simpletir
