@@ -284,7 +284,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_an_intact_checkpoint(whole,
     )
     code, output = finish(process)
     assert code == 1, output
-    # orbax's own thread may write a traceback before; ours is the last word.
+    # tensorstore's callbacks into orbax's closed event loop write tracebacks before; ours is the last word.
     message = output.rsplit("error: ", 1)[1]
     assert "failed, with" in message and "Make room" in message
     assert "Traceback" not in message
