@@ -84,4 +84,7 @@ def _read_test(case, function):
         raise ValueError(f"testtype {kind!r} is neither stdin nor functional")
     if kind == "functional" and not function:
         raise ValueError("a functional test, and no `func_name` in the metadata")
-    return CodeTest(case["input"], case["output"], function if kind == "functional" else "")
+    test = CodeTest(case["input"], case["output"], function if kind == "functional" else "")
+    if test.function:
+        test.arguments(), test.returned()  # what can't be read is a fault of the row, found before any run
+    return test

@@ -1,6 +1,8 @@
 """What a problem is, wherever it comes from."""
 
+import ast
 import dataclasses
+import json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +18,29 @@ class CodeTest:
     input: str
     output: str
     function: str = ""
+
+    def arguments(self) -> list:
+        """The arguments of a call. Raises ValueError: a line is no JSON value."""
+        return [read_value(line) for line in self.input.splitlines() if line.strip()]
+
+    def returned(self):
+        """The value that a call must return. Raises ValueError: it is neither JSON nor a Python literal."""
+        try:
+            return read_value(self.output)
+        except ValueError:
+            pass
+        try:
+            return ast.literal_eval(self.output)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            raise ValueError(f"{self.output[:80]!r} is no value: {error}") from error
+
+
+def read_value(text: str):
+    """A JSON value. Raises ValueError: it is none, or it is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"{text[:80]!r}... is nested too deeply") from error
 
 
 @dataclasses.dataclass(frozen=True)

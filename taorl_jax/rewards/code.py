@@ -5,7 +5,6 @@ limits of `sandbox.*`; nothing that it prints or leaves behind can touch the com
 What the sandbox could not run is UNKNOWN: an outage is never a wrong answer.
 """
 
-import ast
 import concurrent.futures
 import dataclasses
 import decimal
@@ -13,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Protocol
 
-from taorl_jax.data.problem import CodeTest
+from taorl_jax.data.problem import CodeTest, read_value
 from taorl_jax.rewards.verdict import Outcome, Verdict
 from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult
 
@@ -88,10 +87,13 @@ def _judge_test(call, test) -> tuple[Outcome, str]:
         return Outcome.WRONG, "timeout"
     if result.outcome != "ok":  # also when nothing was to be printed
         return Outcome.WRONG, result.outcome.replace("_", " ")
-    returned, expected = (result.final_answer if test.function else result.stdout), test.output
-    if (_same_value if test.function else _same_text)(returned, expected):
+    if test.function:
+        same = _same_value(result.final_answer, test.returned())
+    else:
+        same = _same_text(result.stdout, test.output)
+    if same:
         return Outcome.RIGHT, "passed"
-    if len(expected.encode()) > KEPT_BYTES:
+    if len(test.output.encode()) > KEPT_BYTES:
         return Outcome.UNKNOWN, "its output is longer than the sandbox keeps"
     return Outcome.WRONG, "another output"
 
@@ -103,32 +105,22 @@ def _script(program: str, test: CodeTest) -> str:
     """
     if not test.function:
         return program
-    arguments = [json.loads(line) for line in test.input.splitlines() if line.strip()]
     return (
         "import json as _json\n"
         f"_space = {{'__name__': '__main__'}}\n"
         f"exec(compile({program!r}, '<program>', 'exec'), _space)\n"
         f"_owner = _space['Solution']() if 'Solution' in _space else None\n"
         f"_call = getattr(_owner, {test.function!r}) if _owner else _space[{test.function!r}]\n"
-        f"final_answer(_json.dumps(_call(*_json.loads({json.dumps(arguments)!r}))))\n"
+        f"final_answer(_json.dumps(_call(*_json.loads({json.dumps(test.arguments())!r}))))\n"
     )
 
 
-def _same_value(record: str | None, expected: str) -> bool:
+def _same_value(record: str | None, expected) -> bool:
     """Whether the returned JSON value is the expected one; 1 and 1.0 are one number, True and 1 are not."""
-    if record is None:
-        return False
     try:
-        return _plain(json.loads(record)) == _plain(_expected(expected))
-    except ValueError:
+        return record is not None and _plain(read_value(record)) == _plain(expected)
+    except ValueError:  # the program called final_answer() itself
         return False
-
-
-def _expected(text: str):
-    try:
-        return json.loads(text)
-    except ValueError:
-        return ast.literal_eval(text)
 
 
 def _plain(value):

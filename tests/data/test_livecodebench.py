@@ -102,3 +102,21 @@ def test_malformed_tests_are_refused_with_their_row(tmp_path):
     ):
         with pytest.raises(ValueError, match=rf"test\.jsonl:1: .*{reason}"):
             FileProblems(write(tmp_path, row(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "returned", "reason"),
+    [
+        ("[1, 2", "3", "Expecting"),
+        ("[" * 100_000, "3", "nested too deeply"),
+        ("1", "three of them", "is no value"),
+        ("1", "f(", "is no value"),
+        ("1", "[" * 100_000, "is no value"),
+        ("1", "{[]: 1}", "is no value"),
+    ],
+)
+def test_calls_that_cannot_be_read_are_refused_with_their_row(tmp_path, arguments, returned, reason):
+    case = [{"input": arguments, "output": returned, "testtype": "functional"}]
+    changed = row(public_test_cases=json.dumps(case), metadata='{"func_name": "f"}')
+    with pytest.raises(ValueError, match=rf"test\.jsonl:1: .*{reason}"):
+        FileProblems(write(tmp_path, changed))

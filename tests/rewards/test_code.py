@@ -80,6 +80,8 @@ def test_programs_that_read_and_print(client, program, outcome, passed, reason):
         ("def other(xs, k): return sorted(xs)[:k]", WRONG),
         ("def smallest(xs, k): return {1, 2}", WRONG),  # no JSON value
         ("import os; os._exit(0)", WRONG),
+        ("final_answer('no JSON')\nimport os\nos._exit(0)", WRONG),
+        ("final_answer('[' * 50_000)\nimport os\nos._exit(0)", WRONG),  # nested deeper than can be read
     ],
 )
 def test_functions_that_are_called(client, program, outcome):
