@@ -25,10 +25,16 @@ _LAYER = {
     ("attention", "query_bias"): ("self_attn.q_proj.bias", 0),
     ("attention", "key_bias"): ("self_attn.k_proj.bias", 0),
     ("attention", "value_bias"): ("self_attn.v_proj.bias", 0),
+    ("attention", "query_norm", "scale"): ("self_attn.q_norm.weight", 0),
+    ("attention", "key_norm", "scale"): ("self_attn.k_norm.weight", 0),
     ("attention", "out_kernel"): ("self_attn.o_proj.weight", 2),
+    ("attention", "out_bias"): ("self_attn.o_proj.bias", 0),
     ("mlp", "gate_kernel"): ("mlp.gate_proj.weight", 1),
     ("mlp", "up_kernel"): ("mlp.up_proj.weight", 1),
     ("mlp", "down_kernel"): ("mlp.down_proj.weight", 1),
+    ("mlp", "gate_bias"): ("mlp.gate_proj.bias", 0),
+    ("mlp", "up_bias"): ("mlp.up_proj.bias", 0),
+    ("mlp", "down_bias"): ("mlp.down_proj.bias", 0),
 }
 _TOP = {
     ("embedding",): ("model.embed_tokens.weight", -1),

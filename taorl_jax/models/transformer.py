@@ -1,25 +1,46 @@
 """The policy: a pure decoder, one definition of the layer for training, prefill and decoding.
 
-Architecture: Qwen2 (RMSNorm before each block, rotary positions, grouped-query attention with QKV bias,
-SwiGLU). Training scans the stacked layers, so that one layer is compiled whatever the depth; decoding
-unrolls them over one cache array a layer. Parameters are a plain pytree, float32 or as loaded; norms,
-rotary embedding and softmax are computed in float32 whatever the compute type.
+RMSNorm before each block, rotary positions, grouped-query attention, SwiGLU; what tells Qwen2, Qwen3 and
+Llama apart is data of the ModelConfig. Training scans the stacked layers, so that one layer is compiled
+whatever the depth; decoding unrolls them over one cache array a layer. Parameters are a plain pytree,
+float32 or as loaded; norms, rotary embedding and softmax are computed in float32 whatever the compute type.
 """
 
+import math
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from taorl_jax.models.attention import cached_attention, packed_attention
 from taorl_jax.models.kv_cache import LayerCache
 from taorl_jax.models.model_config import ModelConfig
 
+# What a layer keeps for its backward pass, by `train.remat`.
+REMAT_POLICIES = {
+    "none": None,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,
+}
 
-def rotate(x_BxTxHxD, positions_BxT, theta: float):
-    """Rotary position embedding in the half-split layout of Hugging Face (Su et al. 2021)."""
-    half = x_BxTxHxD.shape[-1] // 2
-    frequency_F = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+
+def rotary_frequencies(config: ModelConfig):
+    """[head_dim / 2] float32, radians a position (Su et al. 2021; scalings as in Hugging Face)."""
+    half, scaling = config.head_dim // 2, config.rope_scaling
+    frequency_F = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    if scaling is None:
+        return frequency_F
+    if scaling.kind == "linear":
+        return frequency_F / scaling.factor
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    turns_F = scaling.original_positions * frequency_F / (2 * math.pi)
+    kept_F = jnp.clip((turns_F - low) / (high - low), 0.0, 1.0)
+    return frequency_F * (kept_F + (1 - kept_F) / scaling.factor)
+
+
+def rotate(x_BxTxHxD, positions_BxT, frequency_F):
+    """Rotary position embedding in the half-split layout of Hugging Face."""
     angle_BxTx1xF = positions_BxT[:, :, None, None].astype(jnp.float32) * frequency_F
     cos, sin = jnp.cos(angle_BxTx1xF), jnp.sin(angle_BxTx1xF)
     first, second = jnp.split(x_BxTxHxD.astype(jnp.float32), 2, axis=-1)
@@ -27,22 +48,10 @@ def rotate(x_BxTxHxD, positions_BxT, theta: float):
     return rotated.astype(x_BxTxHxD.dtype)
 
 
-def attend(queries_BxTxHxD, keys_BxKxDxS, values_BxKxSxD, mask_BxTxS):
-    """Grouped-query attention; softmax in float32. A query that sees nothing gets a finite average."""
-    B, T, H, D = queries_BxTxHxD.shape
-    K = keys_BxKxDxS.shape[1]
-    queries = queries_BxTxHxD.reshape(B, T, K, H // K, D) * D**-0.5
-    scores_BxKxGxTxS = jnp.einsum(
-        "btkgd,bkds->bkgts", queries, keys_BxKxDxS, preferred_element_type=jnp.float32
-    )
-    scores_BxKxGxTxS = jnp.where(mask_BxTxS[:, None, None], scores_BxKxGxTxS, -1e30)
-    weights = jax.nn.softmax(scores_BxKxGxTxS, axis=-1).astype(values_BxKxSxD.dtype)
-    return jnp.einsum("bkgts,bksd->btkgd", weights, values_BxKxSxD).reshape(B, T, H, D)
-
-
 class _Module(nn.Module):
     config: ModelConfig
     dtype: Any = jnp.float32
+    attention: str = "xla"
 
     def weight(self, name, init, shape, axes):
         """A float32 parameter with logical axis names, in the compute type."""
@@ -67,29 +76,38 @@ class Attention(_Module):
     """Self-attention over the tokens given, or over a cache that they are first written to."""
 
     @nn.compact
-    def __call__(self, x_BxTxE, positions_BxT, mask_BxTxS, cache: LayerCache | None, rows_B):
+    def __call__(self, x_BxTxE, positions_BxT, segment_ids_BxT, cache: LayerCache | None, rows_B):
         c = self.config
         init = nn.initializers.normal(0.02)
 
         def project(name, heads, axis):
             shape = (c.hidden, heads, c.head_dim)
             kernel = self.weight(f"{name}_kernel", init, shape, ("embed", axis, "head_dim"))
-            bias = self.weight(f"{name}_bias", nn.initializers.zeros, shape[1:], (axis, "head_dim"))
-            return jnp.einsum("bte,ehd->bthd", x_BxTxE, kernel) + bias
+            projected = jnp.einsum("bte,ehd->bthd", x_BxTxE, kernel)
+            if c.qkv_bias:
+                projected += self.weight(f"{name}_bias", nn.initializers.zeros, shape[1:], (axis, "head_dim"))
+            return projected
 
-        queries = rotate(project("query", c.heads, "heads"), positions_BxT, c.rope_theta)
-        keys = rotate(project("key", c.kv_heads, "kv_heads"), positions_BxT, c.rope_theta)
+        def positioned(name, x_BxTxHxD):
+            if c.query_key_norm:
+                x_BxTxHxD = RMSNorm(c, self.dtype, name=f"{name}_norm")(x_BxTxHxD)
+            return rotate(x_BxTxHxD, positions_BxT, rotary_frequencies(c))
+
+        queries = positioned("query", project("query", c.heads, "heads"))
+        keys = positioned("key", project("key", c.kv_heads, "kv_heads"))
         values = project("value", c.kv_heads, "kv_heads")
         if cache is None:
-            seen = LayerCache(keys.transpose(0, 2, 3, 1), values.transpose(0, 2, 1, 3))
-        elif rows_B is None:
-            cache = seen = cache.write(jnp.arange(x_BxTxE.shape[0]), positions_BxT, keys, values)
+            attended = packed_attention(queries, keys, values, segment_ids_BxT, self.attention)
         else:
-            cache = cache.write(rows_B, positions_BxT, keys, values)
-            seen = cache.rows(rows_B)
-        attended = attend(queries, seen.keys_BxKxDxS, seen.values_BxKxSxD, mask_BxTxS)
+            rows = jnp.arange(x_BxTxE.shape[0]) if rows_B is None else rows_B
+            cache = cache.write(rows, positions_BxT, keys, values)
+            seen = cache if rows_B is None else cache.rows(rows_B)
+            attended = cached_attention(queries, seen.keys_BxKxDxS, seen.values_BxKxSxD, positions_BxT)
         out = self.weight("out_kernel", init, (c.heads, c.head_dim, c.hidden), ("heads", "head_dim", "embed"))
-        return jnp.einsum("bthd,hde->bte", attended, out), cache
+        out_BxTxE = jnp.einsum("bthd,hde->bte", attended, out)
+        if c.out_bias:
+            out_BxTxE += self.weight("out_bias", nn.initializers.zeros, (c.hidden,), ("norm",))
+        return out_BxTxE, cache
 
 
 class SwiGLU(_Module):
@@ -98,23 +116,30 @@ class SwiGLU(_Module):
     @nn.compact
     def __call__(self, x_BxTxE):
         c = self.config
-        init = nn.initializers.normal(0.02)
-        gate = self.weight("gate_kernel", init, (c.hidden, c.mlp), ("embed", "mlp"))
-        up = self.weight("up_kernel", init, (c.hidden, c.mlp), ("embed", "mlp"))
-        down = self.weight("down_kernel", init, (c.mlp, c.hidden), ("mlp", "embed"))
-        return (jax.nn.silu(x_BxTxE @ gate) * (x_BxTxE @ up)) @ down
+
+        def project(name, x, inputs, outputs, axes):
+            kernel = self.weight(f"{name}_kernel", nn.initializers.normal(0.02), (inputs, outputs), axes)
+            projected = x @ kernel
+            if c.mlp_bias:
+                bias_axis = "norm" if axes[1] == "embed" else axes[1]
+                projected += self.weight(f"{name}_bias", nn.initializers.zeros, (outputs,), (bias_axis,))
+            return projected
+
+        gate = project("gate", x_BxTxE, c.hidden, c.mlp, ("embed", "mlp"))
+        up = project("up", x_BxTxE, c.hidden, c.mlp, ("embed", "mlp"))
+        return project("down", jax.nn.silu(gate) * up, c.mlp, c.hidden, ("mlp", "embed"))
 
 
 class DecoderLayer(_Module):
     """One pre-norm transformer layer."""
 
     @nn.compact
-    def __call__(self, x_BxTxE, positions_BxT, mask_BxTxS, cache, rows_B):
+    def __call__(self, x_BxTxE, positions_BxT, segment_ids_BxT, cache, rows_B):
         def part(module, name):
-            return module(self.config, self.dtype, name=name)
+            return module(self.config, self.dtype, self.attention, name=name)
 
         attended, cache = part(Attention, "attention")(
-            part(RMSNorm, "attention_norm")(x_BxTxE), positions_BxT, mask_BxTxS, cache, rows_B
+            part(RMSNorm, "attention_norm")(x_BxTxE), positions_BxT, segment_ids_BxT, cache, rows_B
         )
         x_BxTxE = x_BxTxE + attended
         return x_BxTxE + part(SwiGLU, "mlp")(part(RMSNorm, "mlp_norm")(x_BxTxE)), cache
@@ -125,9 +150,16 @@ class Decoder(_Module):
 
     With `scan` the layers' parameters are stacked under `layers` with a leading axis; without, they are
     `layer_0`, `layer_1`, ...: see `unstack_layers`.
+
+    Attributes:
+      attention: backend of `packed_attention`, for forwards without a cache.
+      remat: what a scanned layer keeps for its backward pass, a key of REMAT_POLICIES.
+      unroll: whether the scan over layers is unrolled: slower to compile, faster to run on CPU.
     """
 
     scan: bool = True
+    remat: str = "none"
+    unroll: bool = False
 
     @nn.compact
     def __call__(self, tokens_BxT, positions_BxT, segment_ids_BxT=None, cache=None, rows_B=None):
@@ -148,29 +180,14 @@ class Decoder(_Module):
             "embedding", nn.initializers.normal(0.02), (c.vocab_size, c.hidden), ("vocab", "embed")
         )
         x_BxTxE = nn.with_logical_constraint(embedding[tokens_BxT], ("batch", "length", "activation"))
-        if cache is None:
-            order = jnp.arange(tokens_BxT.shape[1])
-            mask_BxTxS = jnp.broadcast_to(order[:, None] >= order, (*tokens_BxT.shape, len(order)))
-            if segment_ids_BxT is not None:
-                mask_BxTxS &= segment_ids_BxT[:, :, None] == segment_ids_BxT[:, None, :]
-        else:
-            mask_BxTxS = jnp.arange(cache[0].length) <= positions_BxT[:, :, None]
         if self.scan:
-            scanned = nn.scan(
-                DecoderLayer,
-                variable_axes={"params": 0},
-                split_rngs={"params": True},
-                in_axes=nn.broadcast,
-                length=c.layers,
-                metadata_params={nn.PARTITION_NAME: "layers"},
-            )
-            x_BxTxE, _ = scanned(c, self.dtype, name="layers")(x_BxTxE, positions_BxT, mask_BxTxS, None, None)
+            x_BxTxE = self._scanned(x_BxTxE, positions_BxT, segment_ids_BxT)
         else:
             layers = []
             for i in range(c.layers):
-                layer = DecoderLayer(c, self.dtype, name=f"layer_{i}")
+                layer = DecoderLayer(c, self.dtype, self.attention, name=f"layer_{i}")
                 layer_cache = None if cache is None else cache[i]
-                x_BxTxE, layer_cache = layer(x_BxTxE, positions_BxT, mask_BxTxS, layer_cache, rows_B)
+                x_BxTxE, layer_cache = layer(x_BxTxE, positions_BxT, segment_ids_BxT, layer_cache, rows_B)
                 layers.append(layer_cache)
             cache = None if cache is None else tuple(layers)
         if not c.tied_embeddings:
@@ -178,6 +195,22 @@ class Decoder(_Module):
                 "unembedding", nn.initializers.normal(0.02), (c.vocab_size, c.hidden), ("vocab", "embed")
             )
         return RMSNorm(c, self.dtype, name="final_norm")(x_BxTxE), cache
+
+    def _scanned(self, x_BxTxE, positions_BxT, segment_ids_BxT):
+        layer = DecoderLayer
+        if self.remat != "none":
+            layer = nn.remat(layer, policy=REMAT_POLICIES[self.remat], prevent_cse=self.unroll)
+        scanned = nn.scan(
+            layer,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=nn.broadcast,
+            length=self.config.layers,
+            unroll=self.config.layers if self.unroll else 1,
+            metadata_params={nn.PARTITION_NAME: "layers"},
+        )
+        layers = scanned(self.config, self.dtype, self.attention, name="layers")
+        return layers(x_BxTxE, positions_BxT, segment_ids_BxT, None, None)[0]
 
 
 def unembed(params, hidden_NxE):
@@ -205,7 +238,18 @@ def abstract_params(config: ModelConfig):
     return shapes, axes
 
 
-def forward(config: ModelConfig, params, tokens_BxT, positions_BxT, *, dtype=jnp.float32, **kwargs):
-    """`Decoder` on plain parameters, stacked or not (told by their names)."""
-    decoder = Decoder(config, dtype, scan="layers" in params)
+def forward(
+    config: ModelConfig,
+    params,
+    tokens_BxT,
+    positions_BxT,
+    *,
+    dtype=jnp.float32,
+    attention: str = "xla",
+    remat: str = "none",
+    unroll: bool = False,
+    **kwargs,
+):
+    """`Decoder` on plain parameters, stacked or not (told by their names); see there for the arguments."""
+    decoder = Decoder(config, dtype, attention, scan="layers" in params, remat=remat, unroll=unroll)
     return decoder.apply({"params": params}, tokens_BxT, positions_BxT, **kwargs)
