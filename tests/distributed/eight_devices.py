@@ -3,13 +3,17 @@
 Arguments: policy folder, data, fsdp, tensor.
 """
 
+import hashlib
 import json
+import pathlib
 import sys
+import tempfile
 
 import jax
 import numpy as np
 import worlds
 
+from taorl_jax.models.checkpoint import save_params
 from taorl_jax.rollout.engine import Stop
 from taorl_jax.rollout.trajectory import Trajectory
 from taorl_jax.training.learner import Learner
@@ -50,6 +54,9 @@ def main(policy, data, fsdp, tensor):
     state = learner.load(policy)
     kernel = state.params["layers"]["mlp"]["up_kernel"]
     shard = kernel.addressable_shards[0].data.shape
+    with tempfile.TemporaryDirectory() as again:
+        save_params(state.params, setup.model, again, like=policy)
+        saved = (pathlib.Path(again) / "model.safetensors").read_bytes()
     params = learner.rollout_params(state.params)
     trajectories = sampled(setup.engine, params, [p.ids for p in setup.heldout.prompts])
     layout = lay_out([len(t) for t in trajectories], 8, config.rollout.context_tokens, 4)
@@ -68,6 +75,7 @@ def main(policy, data, fsdp, tensor):
         "entropy": float(np.asarray(entropies).sum()),
         "losses": losses,
         "shard": shard,
+        "saved": hashlib.sha256(saved).hexdigest(),
         "devices": len(kernel.sharding.device_set),
     }
 

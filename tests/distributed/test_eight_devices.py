@@ -1,5 +1,6 @@
 """The same config on one device and on eight: the same tokens, losses and statistics."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -41,6 +42,8 @@ def test_a_mesh_changes_nothing_but_where_things_lie(alone, tiny_policy, mesh, s
     spread = run(tiny_policy, *mesh)
     assert spread["devices"] == np.prod(mesh)
     assert spread["shard"] == shard
+    written = (tiny_policy / "model.safetensors").read_bytes()
+    assert spread["saved"] == hashlib.sha256(written).hexdigest()
     assert spread["tokens"] == alone["tokens"]
     for here, there in zip(spread["logprobs"], alone["logprobs"], strict=True):
         np.testing.assert_allclose(here, there, atol=1e-4)
