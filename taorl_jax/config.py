@@ -23,6 +23,7 @@ def base_config() -> ConfigDict:
     c.policy.checkpoint = ""  # folder of the initial policy, Hugging Face layout
     c.policy.compute_dtype = "bfloat16"  # of matrix products; float32 on CPU
     c.policy.cache_dtype = "bfloat16"  # of the KV cache
+    c.policy.attention = "auto"  # in training: "xla", "splash" (TPU), "cudnn" (GPU), or by the platform
 
     c.data = ConfigDict()
     c.data.train = "tasks"  # "tasks" (procedural), a data file, or a mixture, "a.jsonl:3,tasks:1"
@@ -88,7 +89,8 @@ def base_config() -> ConfigDict:
     c.train = ConfigDict()
     c.train.steps = 100  # rollout + update
     c.train.minibatches = 2  # optimiser updates a step
-    c.train.micro_rows = 8  # rows of `context_tokens` in one forward and backward
+    c.train.micro_rows = 8  # rows of `row_tokens` in one forward and backward
+    c.train.row_tokens = 0  # of a packed row; 0: rollout.context_tokens, from 1,024 on in whole 128
     c.train.learning_rate = 1e-6  # of AdamW, at its highest
     c.train.warmup_updates = 0  # optimiser updates of linear warm-up
     c.train.decay_updates = 0  # updates after it over which the rate falls linearly to 0; 0: constant
@@ -210,6 +212,12 @@ def arm_delta(config: ConfigDict) -> str:
     return ", ".join(f"{key}={value}" for key, value in changes.items()) or "nothing: the method itself"
 
 
+def row_tokens(config: ConfigDict) -> int:
+    """Tokens of a packed row; kernels tile long ones by 128."""
+    tokens = config.train.row_tokens or config.rollout.context_tokens
+    return tokens if config.train.row_tokens or tokens < 1024 else -(-tokens // 128) * 128
+
+
 def nearest_key(name: str, config: ConfigDict) -> str:
     """The existing dotted name that is most like `name`."""
     keys = list(flatten(config))
@@ -313,6 +321,11 @@ def validate(c: ConfigDict, model: ModelConfig, devices: int) -> dict:
         f"rollout.context_tokens={r.context_tokens} tokens exceed the policy's max_position_embeddings="
         f"{model.max_positions}",
     )
+    _require(
+        row_tokens(c) >= r.context_tokens,
+        f"train.row_tokens={c.train.row_tokens} can't hold an episode of "
+        f"rollout.context_tokens={r.context_tokens}",
+    )
     used = data_rows * c.mesh.tensor
     _require(
         used <= devices,
@@ -340,7 +353,7 @@ def validate(c: ConfigDict, model: ModelConfig, devices: int) -> dict:
         "episodes per step, at most": r.prompts * r.samples * (1 + r.refills),
         "groups per optimiser update": r.prompts // c.train.minibatches,
         "optimiser updates": c.train.steps * c.train.minibatches,
-        "tokens per micro-batch": c.train.micro_rows * r.context_tokens,
+        "tokens per micro-batch": c.train.micro_rows * row_tokens(c),
         "episodes per evaluation": c.eval.problems * c.eval.samples,
         "devices used": used,
     }

@@ -13,6 +13,7 @@ from taorl_jax.config import (
     describe,
     flatten,
     nearest_key,
+    row_tokens,
     validate,
 )
 from taorl_jax.models.model_config import ModelConfig
@@ -56,6 +57,7 @@ def test_a_sound_config_gives_its_derived_sizes():
         ({"train__grad_clip": 0.0}, r"train\.grad_clip=0\.0 must be positive"),
         ({"bonus__top_share": 0.0}, r"bonus\.top_share=0\.0 must be in \(0, 1\]"),
         ({"loss__clip_low": 1.0}, r"loss\.clip_low=1\.0 must be below 1"),
+        ({"train__row_tokens": 100}, r"train\.row_tokens=100 can't hold an episode of.*context_tokens=192"),
         ({"loss__dual_clip": 1.0}, r"loss\.dual_clip=1\.0 must be above 1"),
     ],
     ids=str,
@@ -143,3 +145,9 @@ def test_every_value_is_commented():
         if " = " in line and "ConfigDict" not in line
     ]
     assert [line for line in lines if "  # " not in line] == []
+
+
+def test_rows_of_long_contexts_are_whole_tiles_of_the_kernels():
+    assert row_tokens(config()) == 192
+    assert row_tokens(config(rollout__context_tokens=8000)) == 8064  # 63 * 128
+    assert row_tokens(config(rollout__context_tokens=8000, train__row_tokens=16_384)) == 16_384

@@ -13,6 +13,7 @@ from taorl_jax.algorithms.loss import policy_loss
 from taorl_jax.algorithms.masked import divide
 from taorl_jax.distributed import mesh as meshes
 from taorl_jax.models import checkpoint, transformer
+from taorl_jax.models.attention import choose_backend
 from taorl_jax.models.model_config import ModelConfig
 from taorl_jax.training.packing import Packed
 
@@ -25,14 +26,20 @@ class TrainState:
     opt_state: tuple
 
 
-def token_logprobs(model, dtype, params, tokens_BxT, positions_BxT, segment_ids_BxT, temperature):
+def token_logprobs(model, dtype, attention, params, tokens_BxT, positions_BxT, segment_ids_BxT, temperature):
     """Log-prob of every token given those before it in its segment, and the entropy it was drawn with.
 
     Both in nats, of softmax(logits / T) as in sampling. What stands at a segment's first token is
     meaningless: nobody sampled it.
     """
     hidden_BxTxE, _ = transformer.forward(
-        model, params, tokens_BxT, positions_BxT, dtype=dtype, segment_ids_BxT=segment_ids_BxT
+        model,
+        params,
+        tokens_BxT,
+        positions_BxT,
+        dtype=dtype,
+        attention=attention,
+        segment_ids_BxT=segment_ids_BxT,
     )
     logits_BxTxV = transformer.unembed(params, hidden_BxTxE[:, :-1]) / temperature
     all_logprobs_BxTxV = jax.nn.log_softmax(logits_BxTxV)
@@ -41,13 +48,13 @@ def token_logprobs(model, dtype, params, tokens_BxT, positions_BxT, segment_ids_
     return tuple(jnp.pad(x, ((0, 0), (1, 0))) for x in (logprobs_BxT, entropies_BxT))
 
 
-def score(model, dtype, temperature, params, batch: Packed, micro_batches):
+def score(model, dtype, attention, temperature, params, batch: Packed, micro_batches):
     """(logprobs, entropies), both [N, M, T], of the first `micro_batches` of a batch."""
 
     def body(i, scores):
         micro = jax.tree.map(lambda x: x[i], batch)
         values = token_logprobs(
-            model, dtype, params, micro.tokens, micro.positions, micro.segment_ids, temperature
+            model, dtype, attention, params, micro.tokens, micro.positions, micro.segment_ids, temperature
         )
         return jax.tree.map(lambda array, value: array.at[i].set(value), scores, values)
 
@@ -55,7 +62,17 @@ def score(model, dtype, temperature, params, batch: Packed, micro_batches):
     return jax.lax.fori_loop(0, micro_batches, body, (zeros, zeros))
 
 
-def update(model, dtype, temperature, optimiser, loss, state: TrainState, batch: Packed, micro_batches):
+def update(
+    model,
+    dtype,
+    attention,
+    temperature,
+    optimiser,
+    loss,
+    state: TrainState,
+    batch: Packed,
+    micro_batches,
+):
     """One optimiser update from one mini-batch: global token mean, then AdamW.
 
     Gradients and statistics are summed over micro-batches and divided once, by the mini-batch's number of
@@ -68,7 +85,7 @@ def update(model, dtype, temperature, optimiser, loss, state: TrainState, batch:
 
     def loss_sum(params, micro: Packed):
         logprobs, entropies = token_logprobs(
-            model, dtype, params, micro.tokens, micro.positions, micro.segment_ids, temperature
+            model, dtype, attention, params, micro.tokens, micro.positions, micro.segment_ids, temperature
         )
         total, count, watched = policy_loss(
             logprobs, micro.old_logprobs, micro.advantages, micro.loss_mask, **loss
@@ -130,14 +147,22 @@ class Learner:
         self._optimiser = make_optimiser(config.train)
         self._shardings = self._state_shardings(shapes, axes, rules)
         dtype = jnp.dtype(config.policy.compute_dtype)
+        platform = mesh.devices.flat[0].platform
+        attention = choose_backend(config.policy.attention, platform, dtype)
         whole = meshes.replicated(mesh)
         self._rows = NamedSharding(mesh, PartitionSpec(None, ("data", "fsdp")))
         self._score = jax.jit(
-            functools.partial(score, model, dtype, config.rollout.temperature), out_shardings=whole
+            functools.partial(score, model, dtype, attention, config.rollout.temperature), out_shardings=whole
         )
         self._update = jax.jit(
             functools.partial(
-                update, model, dtype, config.rollout.temperature, self._optimiser, dict(config.loss)
+                update,
+                model,
+                dtype,
+                attention,
+                config.rollout.temperature,
+                self._optimiser,
+                dict(config.loss),
             ),
             donate_argnums=0,
             out_shardings=(self._shardings, whole),

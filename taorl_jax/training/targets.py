@@ -8,6 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from taorl_jax.algorithms.entropy_bonus import normalised_entropy, post_tool_gate, reshape_advantages
+from taorl_jax.config import row_tokens
 from taorl_jax.rollout.trajectory import Trajectory
 from taorl_jax.training.experience import Group
 from taorl_jax.training.learner import Learner
@@ -49,9 +50,7 @@ def make_targets(groups: list[Group], learner: Learner, params, config: ConfigDi
     for i, part in enumerate(part for part in parts if part):
         pairs = [pair for group in part for pair in group.kept()]
         trajectories = [t for t, _ in pairs]
-        layout = lay_out(
-            [len(t) for t in trajectories], rows, config.rollout.context_tokens, config.train.micro_rows
-        )
+        layout = lay_out([len(t) for t in trajectories], rows, row_tokens(config), config.train.micro_rows)
         packs.append((layout, learner.place(pack(trajectories, layout)), trajectories))
         kept += trajectories
         advantages += [a for _, a in pairs]

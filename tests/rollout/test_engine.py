@@ -68,7 +68,14 @@ def test_recorded_numbers_equal_a_teacher_forced_forward_over_tool_turns(tiny_po
         ids = jnp.array([tokens])
         positions = jnp.arange(len(tokens))[None]
         logprobs, entropies = token_logprobs(
-            world.setup.model, jnp.float32, world.params, ids, positions, jnp.ones_like(ids), temperature
+            world.setup.model,
+            jnp.float32,
+            "xla",
+            world.params,
+            ids,
+            positions,
+            jnp.ones_like(ids),
+            temperature,
         )
         sampled = np.array(world.logprobs[slot]) != 0
         assert sampled.sum() >= 20 or world.stops[slot] is Stop.END
