@@ -40,9 +40,11 @@ def base_config() -> ConfigDict:
     c.rollout.max_turns = 5  # policy segments in an episode
     c.rollout.prompt_tokens = 4096  # longest prompt; longer ones are dropped and counted
     c.rollout.turn_tokens = 4000  # most tokens that the policy writes in a turn
+    c.rollout.episode_tokens = 0  # most that it writes in all turns together; 0: as many as fit
     c.rollout.context_tokens = 8000  # prompt + all turns + observations
     c.rollout.observation_chars = 512  # of a tool's output: its two ends are kept
     c.rollout.observation_tokens = 256  # then cut to so many tokens
+    c.rollout.valid_call = "sane"  # "sane": exit code 0; "released": only stdout, and stderr hides it
     c.rollout.slots = 256  # episodes that decode at once
     c.rollout.chunk = 32  # decode steps between two looks of the host
     c.rollout.prefill_rows = 16  # prompts prefilled in one call
@@ -58,6 +60,7 @@ def base_config() -> ConfigDict:
     c.sandbox.wall_s = 3.0  # seconds that a snippet may run
     c.sandbox.memory_mb = 512  # MiB that a snippet may use
     c.sandbox.patience_s = 120.0  # seconds an outage is waited out before the run stops
+    c.sandbox.call_limit_s = 300.0  # seconds, queue included, after which a snippet counts as lost
     c.sandbox.max_failed_share = 0.02  # of a step's episodes dropped for the sandbox's faults; above: stop
 
     c.reward = ConfigDict()
@@ -283,6 +286,16 @@ def _check_values(c: ConfigDict):
     _require(
         c.reward.extraction in ("boxed", "paper"),
         f"reward.extraction={c.reward.extraction!r}; use 'boxed' or 'paper'",
+    )
+    _require(
+        c.rollout.valid_call in ("sane", "released"),
+        f"rollout.valid_call={c.rollout.valid_call!r}; use 'sane' or 'released'",
+    )
+    longest = c.sandbox.patience_s + c.sandbox.wall_s
+    _require(
+        c.sandbox.call_limit_s > longest,
+        f"sandbox.call_limit_s={c.sandbox.call_limit_s:g} must exceed sandbox.patience_s + sandbox.wall_s = "
+        f"{longest:g}: within them the sandbox may still answer",
     )
     tiers = ("weak", "medium", "strong")
     _require(

@@ -50,6 +50,11 @@ def test_a_sound_config_gives_its_derived_sizes():
         ),
         ({"policy__cache_dtype": "int8"}, r"policy\.cache_dtype='int8'"),
         ({"advantage__baseline": "some"}, r"advantage\.baseline='some'; use 'kept' or 'all'"),
+        ({"rollout__valid_call": "any"}, r"rollout\.valid_call='any'; use 'sane' or 'released'"),
+        (
+            {"sandbox__patience_s": 110.0, "sandbox__call_limit_s": 100.0},
+            r"call_limit_s=100 must exceed sandbox\.patience_s \+ sandbox\.wall_s = 113: within them",
+        ),
         ({"seed": 2**32}, r"seed=4294967296 must be below"),
         ({"reward__memory_mb": 100}, r"reward\.memory_mb=100: the verifier needs 256 MiB"),
         ({"filter__min_group": 5}, r"filter\.min_group=5 exceeds rollout\.samples=4"),

@@ -58,14 +58,15 @@ def measure(folder: pathlib.Path, heldout: int = HELDOUT) -> dict[str, float]:
         log = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "sandbox.log"
         sandbox = stack.enter_context(open_sandbox(config.sandbox, log))
         judge = stack.enter_context(MathJudge.from_config(config.reward))
-        scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config.rollout)
+        scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config)
         sampled, _ = evaluate(scheduler, params, setup.heldout, judge, config, 0, silent)
         config.eval.temperature, config.eval.samples = 0.0, 1
         greedy, _ = evaluate(scheduler, params, setup.heldout, judge, config, 0, silent)
         samples = config.rollout.samples
         draw = Draw(config.seed, TRAINING, 0)
         trajectories, _ = scheduler.run(params, prompts, samples, draw, temperature=1.0)
-        judge_all(judge, trajectories, [p.problem.answer for p in prompts for _ in range(samples)])
+        golds = [p.problem.answer for p in prompts for _ in range(samples)]
+        judge_all(judge, trajectories, golds, silent)
     return {
         "held-out success, sampled": sampled["eval/avg_at_k"],
         "held-out success, greedy": greedy["eval/avg_at_k"],

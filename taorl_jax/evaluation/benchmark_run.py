@@ -158,17 +158,11 @@ class _Sampling(contextlib.ExitStack):
 
     def _scheduler(self, programs: bool) -> Scheduler:
         """The tool loop; a program is asked for in a single turn."""
-        rollout = self._config.rollout.copy_and_resolve_references()
-        with rollout.unlocked():
-            rollout.max_turns = 1 if programs else rollout.max_turns
+        config = self._config.copy_and_resolve_references()
+        with config.unlocked():
+            config.rollout.max_turns = 1 if programs else config.rollout.max_turns
         _ = self._judge  # in this thread, before any other asks for it
-        return Scheduler(
-            self._setup.engine,
-            self._setup.tokenizer,
-            self._sandbox.client,
-            rollout,
-            self._config.reward.extraction,
-        )
+        return Scheduler(self._setup.engine, self._setup.tokenizer, self._sandbox.client, config)
 
 
 def _sample(benchmark: str, problem, trajectory: Trajectory, verdict: Verdict, decode) -> Sample:

@@ -46,7 +46,8 @@ def evaluate(
         temperature=config.eval.temperature,
         progress=progress,
     )
-    judge_all(judge, trajectories, [p.problem.answer for p in heldout.prompts for _ in range(samples)])
+    golds = [p.problem.answer for p in heldout.prompts for _ in range(samples)]
+    judge_all(judge, trajectories, golds, progress)
     right_NxK, judged_NxK = outcomes(
         [trajectories[i : i + samples] for i in range(0, len(trajectories), samples)]
     )

@@ -35,9 +35,7 @@ def evaluate_run(config: ConfigDict, workdir: str | None, console: Console) -> d
         log = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "sandbox.log"
         sandbox = stack.enter_context(open_sandbox(config.sandbox, log))
         judge = stack.enter_context(MathJudge.from_config(config.reward))
-        scheduler = Scheduler(
-            setup.engine, setup.tokenizer, sandbox.client, config.rollout, config.reward.extraction
-        )
+        scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config)
         status = stack.enter_context(console.status("evaluating"))
         metrics, trajectories = evaluate(
             scheduler,

@@ -128,6 +128,12 @@ class TrainingDisplay:
         if dropped(latest):
             shares = "   ".join(f"{reason} {share:.0%}" for reason, share in dropped(latest).items())
             lines.append(("dropped", Text(shares)))
+        waste = [
+            (latest.get("rollout/discarded"), "{:.0%} of the episodes"),
+            (latest.get("rollout/overlong_prompts"), "{} overlong prompts"),
+        ]
+        if any(value for value, _ in waste):
+            lines.append(("discarded", Text("   ".join(form.format(v) for v, form in waste if v))))
         return lines
 
     def _spark(self, values, style: str) -> Text:
@@ -148,6 +154,10 @@ def plain_line(step: int, total: int, metrics: dict, seconds_left: float | None)
             parts.append(form.format(known[name]))
     if dropped(known):
         parts.append(f"dropped {sum(dropped(known).values()):.0%}")
+    if "rollout/discarded" in known:
+        parts.append(f"discarded {known['rollout/discarded']:.0%}")
+    if known.get("rollout/overlong_prompts"):
+        parts.append(f"overlong prompts {known['rollout/overlong_prompts']}")
     if seconds_left is not None:
         parts.append(f"{duration(seconds_left)} left")
     return "  ".join(parts)

@@ -6,7 +6,8 @@ import functools
 import os
 import re
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from ml_collections import ConfigDict
 
@@ -15,6 +16,7 @@ from taorl_jax.rewards.math_process import MathProcess
 from taorl_jax.rewards.verdict import Outcome, Verdict
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+_PROGRESS_S = 0.2
 _LEAST_MEMORY_MB = 256  # sympy and math-verify take 64 MiB before the first answer
 
 
@@ -81,10 +83,27 @@ class MathJudge:
         outcome, reason = _at_a_glance(gold, answer) or self._verify(gold, answer)
         return self._counted(Verdict(outcome, answer, reason))
 
-    def judge_many(self, pairs: list[tuple[str, str | None]]) -> list[Verdict]:
-        """Judges (gold, answer) pairs, as many at a time as there are workers; keeps their order."""
+    def judge_many(
+        self,
+        pairs: list[tuple[str, str | None]],
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Verdict]:
+        """Judges (gold, answer) pairs, as many at a time as there are workers; keeps their order.
+
+        `progress` is called a few times a second with (judged, wanted). What it raises ends the judging
+        once the answers that are being judged are done: none of the others is begun.
+        """
         with ThreadPoolExecutor(len(self._workers)) as threads:
-            return list(threads.map(lambda pair: self.judge(*pair), pairs))
+            calls = [threads.submit(self.judge, *pair) for pair in pairs]
+            try:
+                for done, call in enumerate(calls):
+                    progress(done, len(calls))
+                    while not call.done():
+                        wait([call], _PROGRESS_S)
+                        progress(done, len(calls))
+                return [call.result() for call in calls]
+            finally:
+                threads.shutdown(wait=False, cancel_futures=True)
 
     def check_golds(self, golds: list[str]) -> list[Verdict]:
         """Whether gold answers can be read and equal themselves, by the algebra that would judge answers.

@@ -5,11 +5,10 @@ came back are appended, finished episodes leave their slot to the next one. No s
 """
 
 import collections
-import concurrent.futures
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Container, Sequence
-from typing import Protocol
 
 import jax
 from ml_collections import ConfigDict
@@ -18,17 +17,14 @@ from taorl_jax.data.pipeline import Prompt
 from taorl_jax.models.tokenizer import Tokenizer
 from taorl_jax.rewards.extraction import last_boxed, paper_answer
 from taorl_jax.rollout.engine import Engine, Stop
+from taorl_jax.rollout.pending_calls import PendingCalls, Tool
 from taorl_jax.rollout.trajectory import EndReason, ToolCall, Trajectory
 from taorl_jax.tool_use.code_block import CodeBlock, find_code, prose
 from taorl_jax.tool_use.observation import format_observation, is_valid_call, observation_ids
-from taorl_jax.tool_use.result import SandboxDown, SandboxFailure, SandboxResult
+from taorl_jax.tool_use.result import SandboxFailure, SandboxResult
 
-
-class Tool(Protocol):
-    """What runs the policy's code."""
-
-    def submit(self, code: str) -> "concurrent.futures.Future[SandboxResult]":
-        """Starts a snippet; the future raises SandboxFailure or SandboxDown if it could not be run."""
+# Seconds between two looks at a signal while there is nothing but answers to wait for.
+_WAIT_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +45,13 @@ class RolloutStats:
 
     rerolled: int = 0  # episodes started again after a fault of the sandbox
     dropped: int = 0  # episodes given up after it
+    lost_calls: int = 0  # snippets without an answer within `sandbox.call_limit_s`
+    late_answers: int = 0  # answers that came after that, and were ignored
     decode_slots: int = 0  # slots * steps that ran
     decode_tokens: int = 0  # of those, tokens sampled
     seconds: float = 0.0
     waiting_s: float = 0.0  # of those, nothing to decode: all episodes waited for their tools
+    slowest_s: float = 0.0  # of those, only the last 5 % of the episodes ran
 
 
 @dataclasses.dataclass
@@ -61,19 +60,15 @@ class _Episode:
     prompt: Prompt
     segment_start: int = 0
     failures: int = 0
-    block: CodeBlock | None = None
-    call: concurrent.futures.Future | None = None
+    block: CodeBlock | None = None  # the snippet whose answer it waits for
 
 
 class Scheduler:
     """Runs episodes through one engine and one tool."""
 
-    def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, tool: Tool, rollout: ConfigDict, extraction: str = "boxed"
-    ):
-        """`rollout` is that part of the config: budgets and limits; `extraction` is `reward.extraction`."""
-        self._engine, self._tokenizer, self._tool, self._limits = engine, tokenizer, tool, rollout
-        self._extraction = extraction
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, tool: Tool, config: ConfigDict):
+        """Reads `rollout`, `reward.extraction` and `sandbox.call_limit_s` of the config."""
+        self._engine, self._tokenizer, self._tool, self._config = engine, tokenizer, tool, config
 
     def run(
         self,
@@ -103,26 +98,27 @@ class Scheduler:
           SandboxDown: no sandbox answered for as long as its client's patience.
         """
         run = _Run(
-            self._engine, self._tokenizer, self._tool, self._limits, params, draw, temperature,
-            self._extraction, on_finished,
-        )  # fmt: skip
+            self._engine, self._tokenizer, self._tool, self._config, params, draw, temperature, on_finished
+        )
         started = time.monotonic()
         try:
             finished = run.finish_all(prompts, samples, done, progress)
         finally:
             run.cancel()
-        run.stats.seconds = time.monotonic() - started
+        run.finish_stats(started)
         return finished, run.stats
 
 
 class _Run:
     """The state of one `Scheduler.run`."""
 
-    def __init__(self, engine, tokenizer, tool, limits, params, draw, temperature, extraction, on_finished):
-        self.extraction, self.on_finished = extraction, on_finished
-        self.engine, self.tokenizer, self.tool, self.limits = engine, tokenizer, tool, limits
+    def __init__(self, engine, tokenizer, tool, config, params, draw, temperature, on_finished):
+        self.engine, self.tokenizer, self.limits = engine, tokenizer, config.rollout
+        self.extraction, self.on_finished = config.reward.extraction, on_finished
         self.params, self.draw, self.temperature = params, draw, temperature
+        self.calls = PendingCalls(tool, config.sandbox.call_limit_s)
         self.stats = RolloutStats()
+        self.finish_times: list[float] = []
         self.queue: collections.deque[_Episode] = collections.deque()
         self.in_slot: dict[int, _Episode] = {}
         self.free = list(range(engine.slots))[::-1]
@@ -142,7 +138,7 @@ class _Run:
         while len(self.finished) < len(order):
             progress(len(self.finished), len(order))
             self._admit()
-            self._resume_answered(block=report is None and not self.decoding)
+            self._resume_answered(wait=report is None and not self.decoding)
             chunk = self.engine.decode(self.params, self.temperature) if self.decoding else None
             if report is not None:
                 self._handle(report)
@@ -153,17 +149,27 @@ class _Run:
 
     def cancel(self):
         """Leaves no snippet and no slot running, however the run ended."""
-        for episode in self.in_slot.values():
-            if episode.call is not None:
-                episode.call.cancel()
+        self.calls.cancel()
         self.engine.release()
+
+    def finish_stats(self, started: float):
+        """Fills in what is known at the end only."""
+        times, stats = self.finish_times, self.stats
+        stats.seconds = time.monotonic() - started
+        stats.lost_calls, stats.late_answers = self.calls.lost, self.calls.late
+        if times:
+            stats.slowest_s = times[-1] - times[math.ceil(0.95 * len(times)) - 1]
 
     def _new_episode(self, prompt, sample, failures=0) -> _Episode:
         trajectory = Trajectory(prompt.draw, sample, prompt.ids)
         return _Episode(trajectory, prompt, segment_start=len(trajectory), failures=failures)
 
     def _segment_budget(self, trajectory) -> int:
-        return min(self.limits.turn_tokens, self.limits.context_tokens - len(trajectory))
+        limits = self.limits
+        budget = min(limits.turn_tokens, limits.context_tokens - len(trajectory))
+        if limits.episode_tokens:
+            budget = min(budget, limits.episode_tokens - int(trajectory.loss_mask.sum()))
+        return budget
 
     def _admit(self):
         """Moves episodes from the queue into free slots, prefilling prompts as needed."""
@@ -223,7 +229,7 @@ class _Run:
         ]
         if stop is Stop.CODE:
             episode.block = find_code(segment)
-            episode.call = self.tool.submit(episode.block.code)
+            self.calls.submit(slot, episode.block.code)
             return
         answer = last_boxed(prose(segment))
         trajectory.answer = answer or trajectory.answer
@@ -234,38 +240,30 @@ class _Run:
         else:
             self._finish(slot, EndReason.VOID if answer is None else EndReason.ANSWERED)
 
-    def _resume_answered(self, block: bool):
-        """Appends the observations that have arrived; with `block`, waits for one if none has."""
-        waiting = {slot: e.call for slot, e in self.in_slot.items() if e.call is not None}
-        if block and waiting:
-            started = time.monotonic()
-            # The time-out only lets an interrupt through; calls are bounded by the client.
-            concurrent.futures.wait(waiting.values(), 0.5, concurrent.futures.FIRST_COMPLETED)
-            self.stats.waiting_s += time.monotonic() - started
+    def _resume_answered(self, wait: bool):
+        """Appends the observations that have arrived; with `wait`, waits for one if none has."""
+        wait &= len(self.calls) > 0
+        started = time.monotonic()
+        outcomes = self.calls.take(_WAIT_S if wait else 0.0)
+        self.stats.waiting_s += (time.monotonic() - started) * wait
         continuations = []
-        for slot, call in waiting.items():
-            if call.done():
-                continuations += self._take_result(slot, self.in_slot[slot])
+        for slot, outcome in outcomes:
+            if isinstance(outcome, SandboxFailure):
+                self._reroll_or_drop(slot, self.in_slot[slot])
+            else:
+                continuations += self._take_result(slot, self.in_slot[slot], outcome)
         if continuations:
             self.engine.extend(self.params, continuations)
             self.decoding.update(slot for slot, *_ in continuations)
 
-    def _take_result(self, slot, episode):
+    def _take_result(self, slot, episode, result: SandboxResult):
         """Appends one answer; returns what `extend` needs if the episode goes on, else nothing."""
-        trajectory, block = episode.trajectory, episode.block
-        try:
-            result = episode.call.result()
-        except SandboxDown:
-            raise
-        except SandboxFailure:
-            self._reroll_or_drop(slot, episode)
-            return []
-        episode.call = None
-        text = format_observation(result, self.limits.observation_chars)
-        ids = observation_ids(self.tokenizer, text, self.limits.observation_tokens)
-        fits = len(trajectory) + len(ids) < self.limits.context_tokens
+        trajectory, block, limits = episode.trajectory, episode.block, self.limits
+        text = format_observation(result, limits.observation_chars, limits.valid_call)
+        ids = observation_ids(self.tokenizer, text, limits.observation_tokens)
+        fits = len(trajectory) + len(ids) < limits.context_tokens
         span = (episode.segment_start, len(trajectory))
-        valid = is_valid_call(result)
+        valid = is_valid_call(result, limits.valid_call)
         trajectory.calls.append(
             ToolCall(trajectory.turns, block.code, result, valid, text if fits else "", span)
         )
@@ -275,16 +273,17 @@ class _Run:
         trajectory.turns += 1
         episode.segment_start = len(trajectory)
 
+        budget = self._segment_budget(trajectory)
         answer = last_boxed(block.prose) if result.final_answer is None else result.final_answer
         if answer is not None:
             trajectory.answer = answer
             self._finish(slot, EndReason.ANSWERED)
-        elif trajectory.turns == self.limits.max_turns:
+        elif trajectory.turns == limits.max_turns:
             self._finish(slot, EndReason.TURN_LIMIT)
-        elif not fits:
+        elif not fits or budget == 0:
             self._finish(slot, EndReason.LENGTH)
         else:
-            return [(slot, last_token, ids, self._segment_budget(trajectory))]
+            return [(slot, last_token, ids, budget)]
         return []
 
     def _reroll_or_drop(self, slot, episode):
@@ -308,4 +307,5 @@ class _Run:
             trajectory.answer = paper_answer(self.tokenizer.decode(response))
         self.on_finished(trajectory)
         self.finished.append(episode)
+        self.finish_times.append(time.monotonic())
         self.free.append(slot)

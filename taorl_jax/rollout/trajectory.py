@@ -38,7 +38,7 @@ class ToolCall:
       turn: index of the turn that wrote the code.
       code: the code as the policy wrote it (without what we inject).
       result: what the sandbox said.
-      valid: whether the call counts as successful (`is_valid_call`).
+      valid: whether the call counts as successful (`is_valid_call` by `rollout.valid_call`).
       observation: text appended to the context; empty if it did not fit.
       span: token positions [start, stop) of the turn that wrote the code.
     """

@@ -66,7 +66,8 @@ def collect(
             temperature=config.rollout.temperature,
             progress=progress,
         )
-        judge_all(judge, trajectories, [p.problem.answer for p in prompts for _ in range(samples)])
+        golds = [p.problem.answer for p in prompts for _ in range(samples)]
+        judge_all(judge, trajectories, golds, progress)
         by_group = [trajectories[i : i + samples] for i in range(0, len(trajectories), samples)]
         selection = _select(by_group, config.filter)
         groups += [
@@ -80,14 +81,21 @@ def collect(
         if len(groups) == wanted:
             break
     metrics = rollout_metrics(everything, stats) | filter_metrics(dropped, len(everything), samples)
-    return Experience(_weigh(groups, config), metrics | {"train/groups": len(groups)})
+    kept = sum(int(keep_G.sum()) for _, _, keep_G in groups)
+    metrics |= {"train/groups": len(groups), "rollout/discarded": 1 - kept / len(everything)}
+    return Experience(_weigh(groups, config), metrics)
 
 
-def judge_all(judge: MathJudge, trajectories: list[Trajectory], golds: list[str]):
+def judge_all(
+    judge: MathJudge,
+    trajectories: list[Trajectory],
+    golds: list[str],
+    progress: Callable[[int, int], None],
+):
     """Sets every trajectory's verdict; what a fault of the sandbox ended is unknown."""
     scored = [t.end is not EndReason.SANDBOX_FAILURE for t in trajectories]
     pairs = [(gold, t.answer) for t, gold, ok in zip(trajectories, golds, scored, strict=True) if ok]
-    verdicts = iter(judge.judge_many(pairs))
+    verdicts = iter(judge.judge_many(pairs, progress))
     for trajectory, ok in zip(trajectories, scored, strict=True):
         unknown = Verdict(Outcome.UNKNOWN, trajectory.answer, "the sandbox failed")
         trajectory.verdict = next(verdicts) if ok else unknown

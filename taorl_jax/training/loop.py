@@ -137,9 +137,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
             workdir=run.path,
             history=read_metrics(run.metrics),
         )
-        scheduler = Scheduler(
-            setup.engine, setup.tokenizer, sandbox.client, config.rollout, config.reward.extraction
-        )
+        scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config)
         parts = Parts(
             config, run, learner, scheduler, stream, setup.heldout, judge, writer, checkpoints, display, stop,
             sandbox.client, setup.tokenizer.decode,
@@ -204,6 +202,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
             updates.append(update_metrics)
         metrics = experience.metrics | targets.metrics | _mean_over_updates(updates)
         metrics |= {f"timing/sandbox_{name}": count for name, count in parts.sandbox.stats().items()}
+        metrics["rollout/overlong_prompts"] = parts.stream.overlong  # since the start of the run
         metrics["timing/update_seconds"] = time.monotonic() - started
         progress.step += 1
         progress.stream_state = parts.stream.state()

@@ -12,7 +12,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from taorl_jax.training.durable_files import sync
-from taorl_jax.training.metrics_truncation import drop_events_after, drop_rows_after
+from taorl_jax.training.metrics_truncation import drop_events_after, drop_rows_after, read_rows
 
 
 class MetricsWriter:
@@ -72,9 +72,12 @@ class MetricsWriter:
 
 
 def read_metrics(path: pathlib.Path) -> list[dict]:
-    """The rows of a `metrics.jsonl`; a last line that a killed process left unfinished is no row."""
-    rows = pathlib.Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(row) for row in rows if row.endswith("\n")]
+    """The rows of a `metrics.jsonl`; a last line that a killed process left unfinished is no row.
+
+    Raises:
+      DamagedMetrics: another line cannot be read.
+    """
+    return [row for _, row in read_rows(pathlib.Path(path))]
 
 
 def _plain(value):

@@ -8,7 +8,33 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from taorl_jax.errors import UserError
 from taorl_jax.training.durable_files import write_atomically
+
+
+class DamagedMetrics(UserError):
+    """A line of a metrics file cannot be read; the message has the line and the way out."""
+
+
+def read_rows(path: pathlib.Path) -> list[tuple[bytes, dict]]:
+    """(line, row) of each finished line of a JSONL file; a last line that a kill left unfinished is none.
+
+    Raises:
+      DamagedMetrics: another line is no row.
+    """
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        if line.endswith(b"\n"):
+            try:
+                row = json.loads(line)
+                row["step"]
+            except (ValueError, TypeError, KeyError) as error:
+                raise DamagedMetrics(
+                    f"{path}:{number}: this line is damaged ({error}); delete it, or put the file back from "
+                    "a copy, and go on"
+                ) from error
+            rows.append((line, row))
+    return rows
 
 
 def drop_rows_after(path: pathlib.Path, step: int) -> None:
@@ -17,15 +43,14 @@ def drop_rows_after(path: pathlib.Path, step: int) -> None:
     Args:
       path: file of rows with a `step`; may be absent.
       step: last step to keep; -1 keeps none.
+
+    Raises:
+      DamagedMetrics: a line cannot be read; the file is left as it is.
     """
     if not path.exists():
         return
-    data = path.read_bytes()
-    finished_lines = data.splitlines(keepends=True)
-    if finished_lines and not finished_lines[-1].endswith(b"\n"):
-        finished_lines.pop()
-    kept = b"".join(line for line in finished_lines if json.loads(line)["step"] <= step)
-    if kept != data:
+    kept = b"".join(line for line, row in read_rows(path) if row["step"] <= step)
+    if kept != path.read_bytes():
         write_atomically(path, kept)
 
 

@@ -1,5 +1,6 @@
 """What a step's rollouts say, as named numbers; shares are of episodes unless the name says groups."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -22,9 +23,10 @@ def rollout_metrics(trajectories: Sequence[Trajectory], stats: Sequence[RolloutS
     seconds = sum(s.seconds for s in stats)
     tokens, slots = sum(s.decode_tokens for s in stats), sum(s.decode_slots for s in stats)
     valid_per_turn = [sum(call.valid for call in t.calls) / t.turns for t in trajectories if t.turns]
-    return {
+    metrics = {
         "train/reward_mean": _mean([t.verdict.outcome is Outcome.RIGHT for t in judged]) if judged else None,
         "rollout/episodes": len(trajectories),
+        "rollout/unknown": 1 - len(judged) / len(trajectories),
         "rollout/no_answer": _mean([t.answer is None for t in trajectories]),
         "rollout/valid_code_ratio": _mean(valid_per_turn),
         "rollout/calls": calls / len(trajectories),
@@ -38,11 +40,16 @@ def rollout_metrics(trajectories: Sequence[Trajectory], stats: Sequence[RolloutS
         "rollout/entropy_post_tool": _mean(post_tool),
         "rollout/dropped_by_sandbox": sum(s.dropped for s in stats),
         "timing/rerolled": sum(s.rerolled for s in stats),
+        "timing/lost_calls": sum(s.lost_calls for s in stats),
+        "timing/late_answers": sum(s.late_answers for s in stats),
         "timing/rollout_seconds": seconds,
         "timing/tokens_per_second": tokens / seconds,
         "timing/slot_occupancy": tokens / max(slots, 1),
         "timing/waiting_share": sum(s.waiting_s for s in stats) / seconds,
-    } | {f"rollout/ended_{reason.value}": ends[reason] / len(trajectories) for reason in EndReason}
+        "timing/slowest_share": sum(s.slowest_s for s in stats) / seconds,
+    }
+    metrics |= {f"rollout/ended_{reason.value}": ends[reason] / len(trajectories) for reason in EndReason}
+    return metrics | _unknown_by_reason(trajectories)
 
 
 def filter_metrics(dropped: Sequence[dict[str, int]], episodes: int, samples: int) -> dict[str, float]:
@@ -54,6 +61,13 @@ def filter_metrics(dropped: Sequence[dict[str, int]], episodes: int, samples: in
         / (episodes if reason in EPISODE_REASONS else episodes / samples)
         for reason in reasons
     }
+
+
+def _unknown_by_reason(trajectories) -> dict[str, int]:
+    """`unknown/<reason>` -> how many verdicts were unknown for it; reasons that did not occur are absent."""
+    reasons = [t.verdict.reason for t in trajectories if t.verdict.outcome is Outcome.UNKNOWN]
+    kinds = (re.sub("[^a-z0-9]+", "_", reason.partition(":")[0].lower()).strip("_") for reason in reasons)
+    return {f"unknown/{kind}": count for kind, count in sorted(Counter(kinds).items())}
 
 
 def _recovered(trajectory: Trajectory) -> bool:

@@ -30,6 +30,7 @@ MAY_CHANGE = (
     "sandbox.lanes",
     "sandbox.concurrency",
     "sandbox.patience_s",
+    "sandbox.call_limit_s",
     "sandbox.max_failed_share",
 )
 

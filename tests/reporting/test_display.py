@@ -14,6 +14,8 @@ STEP = {
     "train/grad_norm": 0.5,
     "filter/dropped_void": 0.04,
     "filter/dropped_all_failed": 0.06,
+    "rollout/discarded": 0.4,
+    "rollout/overlong_prompts": 3,
 }
 
 
@@ -50,7 +52,8 @@ def test_without_a_live_terminal_there_is_one_plain_line_a_step(monkeypatch, fil
     lines = text.splitlines()
     assert lines[0] == "sandbox: subprocess http://127.0.0.1:9  log: runs/a/train.log  workdir: runs/a"
     assert lines[1] == "step 0/4  held-out 40.0%"
-    assert lines[2].startswith("step 1/4  reward +0.250  valid code 80%  gradient norm 0.5  dropped 10%")
+    assert lines[2].startswith("step 1/4  reward +0.250  valid code 80%  gradient norm 0.5  dropped 10%  ")
+    assert "  discarded 40%  overlong prompts 3" in lines[2]
     assert lines[3].startswith("step 2/4  held-out 75.0%  ") and lines[3].endswith(" left")
     assert len(lines) == 4
     assert text.isascii() and text.replace("\n", "").isprintable()
@@ -68,6 +71,7 @@ def test_the_live_panel_shows_step_phase_metrics_and_paths(terminal):
         assert shown in last
     assert all(value in last for value in ABOUT.values())
     assert "void 4%   all failed 6%" in last
+    assert "40% of the episodes   3 overlong prompts" in last
     assert "gradient norm 0.5" in last  # the last finite one, not the NaN
 
 

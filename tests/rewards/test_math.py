@@ -123,6 +123,19 @@ def test_many_keep_their_order(judge):
     assert judge.judge_many([]) == []
 
 
+def test_judging_many_can_be_interrupted():
+    """Fifty answers that each run into the limit; the interrupt comes during the first ones."""
+
+    def progress(done, total):
+        if judge.unknown:
+            raise KeyboardInterrupt
+
+    with MathJudge(wall_s=0.5) as judge:
+        with pytest.raises(KeyboardInterrupt):
+            judge.judge_many([("1", TOWER)] * 50, progress)
+        assert sum(judge.unknown.values()) <= 4, "one seen, and at most one more in each of two threads"
+
+
 def test_same_verdicts_from_main_thread_threads_event_loop_and_another_process(judge):
     table = cases()[::6]
     pairs = [(gold, answer) for _, gold, answer, _ in table]

@@ -76,7 +76,30 @@ class CharTokenizer:
         return [ord(char) for char in text]
 
 
-def test_observation_ids_are_cut_as_ids():
-    assert observation_ids(CharTokenizer(), "abc", 8) == [97, 98, 99]
-    assert observation_ids(CharTokenizer(), "abc", 2) == [97, 98]
-    assert observation_ids(CharTokenizer(), "abc", 0) == []
+def test_observation_ids_are_cut_as_ids_and_still_end_in_a_newline():
+    """Without it the policy's next segment would begin in the middle of the tool's line."""
+    assert observation_ids(CharTokenizer(), "abc\n", 8) == [97, 98, 99, 10]
+    assert observation_ids(CharTokenizer(), "abc\n", 4) == [97, 98, 99, 10]
+    assert observation_ids(CharTokenizer(), "abc\n", 3) == [97, 98, 10]
+    assert observation_ids(CharTokenizer(), "abc\n", 1) == [10]
+
+
+@pytest.mark.parametrize(
+    "outcome, stdout, stderr, payload, valid",
+    [
+        ("ok", "42\n", "", "42", True),
+        ("ok", "42\n", "a\nRuntimeWarning: overflow\n", "RuntimeWarning: overflow", False),  # hides stdout
+        ("ok", "", "", "", False),  # silent code counts as a failure
+        ("exception", "step 1\n", TRACEBACK, "ZeroDivisionError: division by zero", False),
+        ("nonzero_exit", "step 1\n", "", "step 1", True),  # its exit code is not looked at
+        ("timeout", "step 1\n", "", "Timeout", False),
+        ("signal", "", "", "interpreter timeout", False),
+        ("ok", "0123456789\n", "", "012\n[5 characters left out]\n89", True),
+    ],
+)
+def test_the_released_rule(outcome, stdout, stderr, payload, valid):
+    ran = result(outcome, stdout, stderr)
+    assert format_observation(ran, 5 if "0123" in stdout else 512, "released") == (
+        "\nCode execution result: " + payload + "\n"
+    )
+    assert is_valid_call(ran, "released") is valid

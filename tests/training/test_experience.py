@@ -67,6 +67,7 @@ def test_what_the_filters_drop_is_drawn_again_and_no_more():
     assert experience.metrics["filter/groups_all_right"] == pytest.approx(2 / 6)
     assert experience.metrics["filter/groups_all_wrong"] == pytest.approx(1 / 6)
     assert experience.metrics["train/reward_mean"] == pytest.approx((3 * 2 + 2 * 4) / 24)
+    assert experience.metrics["rollout/discarded"] == pytest.approx(12 / 24)
 
 
 def test_a_full_batch_needs_no_refill():

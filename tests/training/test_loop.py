@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 
+from sandbox_service.zygote import process_tree
 from taorl_jax.tool_use.local_sandbox import LocalSandbox
 from taorl_jax.training.metrics import read_metrics
 from taorl_jax.training.trajectory_log import read_trajectories
@@ -159,9 +160,12 @@ def test_sigterm_keeps_the_last_finished_step(whole, tmp_path):
     workdir = tmp_path / "stopped"
     process = start(workdir, checkpoint__every=4)
     wait_for_step(process, workdir, 1)
+    started = process_tree.descendants(process.pid)
     process.send_signal(signal.SIGTERM)
     code, output = finish(process)
     assert code == 0, output
+    assert len(started) > 1, "the sandbox and its lanes were there"
+    assert not [pid for pid in started if pathlib.Path(f"/proc/{pid}").exists()], "something runs on"
     assert "SIGTERM: stopped after step" in output
     step, _ = final_params(workdir)
     assert step in (1, 2, 3)

@@ -1,6 +1,5 @@
 """Rows and events: exact, durable, and taken back on resume."""
 
-import json
 import math
 
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from taorl_jax.training.metrics import MetricsWriter, read_metrics
+from taorl_jax.training.metrics_truncation import DamagedMetrics
 
 
 def record(directory, steps, resume_step=None):
@@ -120,7 +120,11 @@ def test_resumed_rows_equal_uninterrupted_ones_byte_for_byte(tmp_path):
     assert resumed == whole
 
 
-def test_a_corrupt_row_is_an_error(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(json.JSONDecodeError):
-        read_metrics(tmp_path / "metrics.jsonl")
+@pytest.mark.parametrize("damage", [b'{"st', b"\0\0\0", b"[1]", b"7", b"\xff", b""])
+def test_a_damaged_line_in_the_middle_is_refused_with_its_number_and_left_alone(tmp_path, damage):
+    path, data = tmp_path / "metrics.jsonl", b'{"step": 1}\n' + damage + b'\n{"step": 3}\n'
+    path.write_bytes(data)
+    for read in (read_metrics, lambda path: MetricsWriter(path.parent, resume_step=1)):
+        with pytest.raises(DamagedMetrics, match=r"metrics.jsonl:2: this line is damaged .*; delete it"):
+            read(path)
+    assert path.read_bytes() == data

@@ -54,3 +54,17 @@ def test_shares_dropped_over_two_waves():
     waves = [{"void": 1, "all_right": 1}, {"void": 2, "all_right": 0}]
     shares = filter_metrics(waves, episodes=8, samples=2)
     assert shares == {"filter/dropped_void": 3 / 8, "filter/groups_all_right": 1 / 4}
+
+
+def test_unknown_verdicts_are_counted_by_reason():
+    episodes = [episode([], [0.2], Outcome.WRONG) for _ in range(4)]
+    reasons = ["the verifier ran for more than 5 s", "the gold answer cannot be read: \\frac"] * 2
+    for unknown, reason in zip(episodes, reasons[:3], strict=False):
+        unknown.verdict = Verdict(Outcome.UNKNOWN, "1", reason)
+    metrics = rollout_metrics(episodes, [RolloutStats(seconds=2.0, slowest_s=0.5)])
+    assert metrics["rollout/unknown"] == 0.75
+    assert metrics["timing/slowest_share"] == 0.25
+    assert {name: value for name, value in metrics.items() if name.startswith("unknown/")} == {
+        "unknown/the_gold_answer_cannot_be_read": 1,
+        "unknown/the_verifier_ran_for_more_than_5_s": 2,
+    }
