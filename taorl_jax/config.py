@@ -126,6 +126,7 @@ def base_config() -> ConfigDict:
     c.log = ConfigDict()
     c.log.trajectories_every = 10  # steps between samples of episodes written to trajectories/
     c.log.trajectories = 32  # episodes in such a sample
+    c.log.replay_every = 0  # steps between whole steps kept in replay/ (17 bytes a token); 0: none
 
     c.mesh = ConfigDict()
     c.mesh.data = 1  # copies of the policy; batch rows are spread over data * fsdp

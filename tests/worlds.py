@@ -1,7 +1,11 @@
 """Tiny worlds for tests: a random policy with a real tokenizer, and configs around it."""
 
+import concurrent.futures
+import copy
 import json
 import pathlib
+import random
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +14,7 @@ from taorl_jax.config import base_config
 from taorl_jax.models import checkpoint
 from taorl_jax.models.model_config import read_model_config
 from taorl_jax.models.transformer import Decoder
+from taorl_jax.tool_use.result import SandboxResult
 from tools.quickstart_tokenizer import train_tokenizer
 
 TEXTS = (
@@ -64,3 +69,63 @@ def make_config(policy: pathlib.Path, **overrides):
     c.sandbox.min_isolation = "weak"
     c.update_from_flattened_dict({name.replace("__", "."): value for name, value in overrides.items()})
     return c.lock()
+
+
+# What the ids of a talkative tokenizer spell: random ids form code blocks, of this language and of others.
+SPELLINGS = (
+    b"```python\n", b"\n```", b"print(7)", b"\n", b"```\n", b"\n```py\nx\n```", b"`", b"``", b"text ",
+    b"```cpp\n", b"\n\n", b"\xc3", b"\\boxed{7}", b"\n```\n", b" ", b"1\n``",
+)  # fmt: skip
+
+
+def talkative(tokenizer):
+    """The tokenizer with SPELLINGS in turn in place of its own, so that a random policy calls its tool often.
+
+    Observations are encoded as before; special tokens stay special.
+    """
+    other = copy.copy(tokenizer)
+    other.token_bytes = [
+        SPELLINGS[i % len(SPELLINGS)] if spelling is not None else None
+        for i, spelling in enumerate(tokenizer.token_bytes)
+    ]
+    return other
+
+
+def result_of(code: str) -> SandboxResult:
+    """What the tool of a tiny world says: any outcome, output of any length, always the same of a code."""
+    rng = random.Random(code)
+    stdout = "".join(rng.choices("7 ab\n`", k=rng.choice([0, 1, 5, 40, 300])))
+    outcome = rng.choice(["ok", "ok", "ok", "exception", "timeout"])
+    stderr = rng.choice(["", "Warning: old\n", "Traceback\nNameError: x\n"])
+    return SandboxResult(outcome, stdout, stderr, rng.choice([None] * 9 + ["7"]), 1.0)
+
+
+class DelayedTool:
+    """Answers `result_of` after a random time; a context manager that waits for its timers."""
+
+    def __init__(self, longest_s: float = 0.0, seed: int = 0):
+        self._longest_s, self._random, self._timers = longest_s, random.Random(seed), []
+        self.calls = 0
+
+    def submit(self, code):
+        self.calls += 1
+        future = concurrent.futures.Future()
+        if not self._longest_s:
+            future.set_result(result_of(code))
+            return future
+        timer = threading.Timer(self._random.uniform(0, self._longest_s), _answer, [future, result_of(code)])
+        self._timers.append(timer)
+        timer.start()
+        return future
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for timer in self._timers:
+            timer.join()
+
+
+def _answer(future, result):
+    if future.set_running_or_notify_cancel():
+        future.set_result(result)

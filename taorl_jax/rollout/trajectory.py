@@ -51,6 +51,16 @@ class ToolCall:
     span: tuple[int, int]
 
 
+# The per-token columns of a record, and their types in memory.
+COLUMNS = {
+    "tokens": np.int32,
+    "authors": np.int8,
+    "turn_of": np.int32,
+    "logprobs": np.float32,
+    "entropies": np.float32,
+}
+
+
 class Trajectory:
     """Token ids exactly as sampled or inserted, and for each its author, turn, log-prob, entropy.
 
@@ -68,20 +78,29 @@ class Trajectory:
         self.end: EndReason | None = None
         self.answer: str | None = None  # by `reward.extraction`: last box of the policy, or final_answer()
         self.verdict: Verdict | None = None
-        self._columns = {
-            "tokens": [], "authors": [], "turn_of": [], "logprobs": [], "entropies": [],
-        }  # fmt: skip
+        self._columns = {name: [] for name in COLUMNS}
         self._append(prompt_ids, Author.PROMPT)
+
+    @classmethod
+    def from_columns(cls, prompt_id: int, sample: int, columns: dict[str, np.ndarray]) -> "Trajectory":
+        """A record with the per-token columns of another; what is not a column is as in a new one."""
+        trajectory = cls(prompt_id, sample, [])
+        for name, dtype in COLUMNS.items():
+            trajectory._columns[name] = [np.asarray(columns[name], dtype)]
+        return trajectory
 
     def _append(self, tokens, author, logprobs=None, entropies=None):
         count = len(tokens)
         zeros = np.zeros(count, np.float32)
-        columns = self._columns
-        columns["tokens"].append(np.asarray(tokens, np.int32))
-        columns["authors"].append(np.full(count, author, np.int8))
-        columns["turn_of"].append(np.full(count, self.turns, np.int32))
-        columns["logprobs"].append(zeros if logprobs is None else np.asarray(logprobs, np.float32))
-        columns["entropies"].append(zeros if entropies is None else np.asarray(entropies, np.float32))
+        piece = {
+            "tokens": tokens,
+            "authors": np.full(count, author),
+            "turn_of": np.full(count, self.turns),
+            "logprobs": zeros if logprobs is None else logprobs,
+            "entropies": zeros if entropies is None else entropies,
+        }
+        for name, dtype in COLUMNS.items():
+            self._columns[name].append(np.asarray(piece[name], dtype))
 
     def append_policy(self, tokens, logprobs, entropies):
         """Appends sampled tokens; a segment may arrive in several pieces."""

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 from rich.console import Console
@@ -31,10 +30,12 @@ from taorl_jax.training.durable_files import write_atomically
 from taorl_jax.training.experience import Experience, collect
 from taorl_jax.training.interrupt import Interrupted, StopRequest, stop_request
 from taorl_jax.training.learner import Learner, TrainState
+from taorl_jax.training.learning import learn
 from taorl_jax.training.metrics import MetricsWriter, read_metrics
+from taorl_jax.training.recorded_step import RecordedStep, write_step
 from taorl_jax.training.run_directory import RunDirectory, open_run
 from taorl_jax.training.setup import prepare
-from taorl_jax.training.targets import Targets, make_targets
+from taorl_jax.training.targets import Targets
 from taorl_jax.training.trajectory_log import Episode, write_trajectories
 
 logger = logging.getLogger(__name__)
@@ -193,14 +194,10 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
         require_sandbox(experience.metrics, "rollout", config)
         parts.phase("update")
         started = time.monotonic()
-        targets = make_targets(experience.groups, parts.learner, progress.state.params, config)
-        updates = []
-        for minibatch in targets.minibatches:
-            progress.state, update_metrics = parts.learner.update(
-                progress.state, minibatch.packed, minibatch.layout.micro_batches
-            )
-            updates.append(update_metrics)
-        metrics = experience.metrics | targets.metrics | _mean_over_updates(updates)
+        progress.state, targets, update_metrics = learn(
+            experience.groups, parts.learner, progress.state, config
+        )
+        metrics = experience.metrics | update_metrics
         metrics |= {f"timing/sandbox_{name}": count for name, count in parts.sandbox.stats().items()}
         metrics["rollout/overlong_prompts"] = parts.stream.overlong  # since the start of the run
         metrics["timing/update_seconds"] = time.monotonic() - started
@@ -209,19 +206,15 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
         progress.unwritten = metrics
         if _due(config.log.trajectories_every, progress.step, config.train.steps):
             _log_trajectories(parts, progress.step, experience, targets)
-        progress.empty_steps = 0 if updates else progress.empty_steps + 1
+        if _due(config.log.replay_every, progress.step, config.train.steps):
+            recorded = RecordedStep(progress.step - 1, experience.groups)
+            write_step(parts.run.recorded_step(progress.step), recorded)
+        progress.empty_steps = 0 if targets.minibatches else progress.empty_steps + 1
         _require_something_to_learn(parts, progress)
 
 
 def _due(every: int, step: int, last: int) -> bool:
     return every > 0 and (step % every == 0 or step == last)
-
-
-def _mean_over_updates(updates: list[dict]) -> dict[str, float]:
-    fetched = jax.device_get(updates)
-    names = fetched[0] if fetched else ()
-    means = {f"train/{name}": float(sum(u[name] for u in fetched) / len(fetched)) for name in names}
-    return means | {"train/updates": len(fetched)}
 
 
 def _save(parts: Parts, progress: Progress):

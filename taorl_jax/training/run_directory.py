@@ -61,6 +61,10 @@ class RunDirectory:
     trajectories = property(lambda self: self.path / "trajectories")
     curves = property(lambda self: self.path / "curves.png")
 
+    def recorded_step(self, step: int) -> pathlib.Path:
+        """The file with the experience of a step."""
+        return self.path / "replay" / f"step_{step:06d}.arrow"
+
 
 @contextlib.contextmanager
 def open_run(

@@ -1,4 +1,7 @@
-"""Sampled episodes of a step as JSON lines, complete enough to recompute everything the update saw."""
+"""Sampled episodes of a step as JSON lines, for people: what was written, and what each token weighed.
+
+`recorded_step` holds whole steps, from which the update can be made again.
+"""
 
 import dataclasses
 import itertools

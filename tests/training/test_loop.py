@@ -34,6 +34,7 @@ SHRINK = {
     "eval.samples": 2,
     "checkpoint.every": 1,
     "log.trajectories_every": 2,
+    "log.replay_every": 2,
     "sandbox.patience_s": 60.0,
     "sandbox.wall_s": 10.0,
 }
@@ -141,6 +142,19 @@ def test_logged_trajectories_hold_the_invariants(whole):
         assert (episode["entropies"][mask] >= 0).all()
         changed = episode["reshaped_advantages"] != episode["advantages"]
         assert not changed[~episode["post_tool_mask"]].any()
+
+
+def test_a_recorded_step_replays_to_the_numbers_of_the_run(whole):
+    """Step 4 from the checkpoint of step 3, by the command."""
+    names = ("--config", "experiments/quickstart.py", "--workdir", str(whole[0]), "--step", "4")
+    settings = [f"--config.{name}={value}" for name, value in SHRINK.items()]
+    done = subprocess.run(
+        [sys.executable, "tools/replay_step.py", *names, *settings], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    replayed, logged = json.loads(done.stdout), numbers(whole[0])[4]
+    assert replayed["train/updates"] > 0
+    assert replayed == {name: logged[name] for name in replayed}
 
 
 def test_sigkill_and_resume_equal_the_uninterrupted_run(whole, tmp_path):
