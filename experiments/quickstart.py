@@ -25,6 +25,7 @@ def get_config(argument=""):
     c.rollout.observation_tokens = 48
     c.rollout.slots = 32
     c.rollout.chunk = 8
+    c.rollout.prefill_tokens = 64
     c.rollout.extend_rows = 16
     c.rollout.extend_tokens = 16
 

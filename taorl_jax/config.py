@@ -47,7 +47,9 @@ def base_config() -> ConfigDict:
     c.rollout.valid_call = "sane"  # "sane": exit code 0; "released": only stdout, and stderr hides it
     c.rollout.slots = 256  # episodes that decode at once
     c.rollout.chunk = 32  # decode steps between two looks of the host
+    c.rollout.cache_bucket = 1024  # tokens: least length of the cache, which doubles as episodes grow
     c.rollout.prefill_rows = 16  # prompts prefilled in one call
+    c.rollout.prefill_tokens = 256  # tokens of each that one call runs
     c.rollout.extend_rows = 32  # observations appended in one call
     c.rollout.extend_tokens = 64  # tokens of each that one call appends
     c.rollout.rerolls = 1  # of an episode whose snippet the sandbox could not run; then it is dropped
@@ -238,7 +240,9 @@ POSITIVE = (
     "rollout.turn_tokens",
     "rollout.slots",
     "rollout.chunk",
+    "rollout.cache_bucket",
     "rollout.prefill_rows",
+    "rollout.prefill_tokens",
     "rollout.extend_rows",
     "rollout.extend_tokens",
     "rollout.observation_tokens",

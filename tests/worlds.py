@@ -61,6 +61,7 @@ def make_config(policy: pathlib.Path, **overrides):
     c.rollout.max_turns, c.rollout.prompt_tokens, c.rollout.turn_tokens = 3, 96, 32
     c.rollout.context_tokens, c.rollout.observation_tokens = 192, 32
     c.rollout.slots, c.rollout.chunk, c.rollout.prefill_rows = 8, 4, 4
+    c.rollout.prefill_tokens = 96
     c.rollout.extend_rows, c.rollout.extend_tokens = 4, 8
     c.train.steps, c.train.micro_rows, c.train.learning_rate = 2, 4, 1e-3
     c.eval.every, c.eval.problems, c.eval.samples = 2, 4, 2

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from taorl_jax.errors import UserError
+from taorl_jax.models.kv_cache import LayerCache
 
 BACKENDS = ("xla", "splash", "cudnn")
 # Longest row whose [T, T] scores are built at once; longer ones go by blocks of so many queries.
@@ -82,10 +83,42 @@ def _xla_attention(queries_BxTxHxD, keys_BxTxKxD, values_BxTxKxD, segment_ids_Bx
     return jnp.moveaxis(attended, 0, 1).reshape(B, -1, H, D)[:, :T]
 
 
-def cached_attention(queries_BxTxHxD, keys_BxKxDxS, values_BxKxSxD, positions_BxT):
-    """A token at position p attends to the cache's positions 0 to p; returns [B, T, H, D]."""
-    mask_BxTxS = jnp.arange(keys_BxKxDxS.shape[-1]) <= positions_BxT[:, :, None]
-    return _attend(queries_BxTxHxD, keys_BxKxDxS, values_BxKxSxD, mask_BxTxS)
+def cached_attention(queries_BxTxHxD, cache: LayerCache, positions_BxT):
+    """A token at position p attends to the cache's positions 0 to p; returns [B, T, H, D].
+
+    Sums over positions are made block by block, and then over blocks in pairs: empty blocks at the end add
+    zeros to whole partial sums, so the result has the same bits whatever the number of blocks.
+    """
+    B, T, H, D = queries_BxTxHxD.shape
+    keys, values = cache.keys_BxKxNxDxP, cache.values_BxKxNxPxD
+    K, N, P = values.shape[1:4]
+    queries = queries_BxTxHxD.reshape(B, T, K, H // K, D) * D**-0.5
+    scores_BxKxNxGxTxP = jnp.einsum("btkgd,bkndp->bkngtp", queries, keys, preferred_element_type=jnp.float32)
+    order_NxP = jnp.arange(N * P).reshape(N, P)
+    mask_BxNxTxP = order_NxP[None, :, None] <= positions_BxT[:, None, :, None]
+    scores_BxKxNxGxTxP = jnp.where(mask_BxNxTxP[:, None, :, None], scores_BxKxNxGxTxP, MASKED)
+    top = jnp.max(scores_BxKxNxGxTxP, axis=(2, 5), keepdims=True)
+    weights_BxKxNxGxTxP = jnp.exp(scores_BxKxNxGxTxP - top)
+    totals_BxKxGxT = _sum_in_pairs(jnp.sum(weights_BxKxNxGxTxP, axis=-1))
+    attended_BxKxGxTxD = _sum_in_pairs(
+        jnp.einsum(
+            "bkngtp,bknpd->bkngtd",
+            weights_BxKxNxGxTxP.astype(values.dtype),
+            values,
+            preferred_element_type=jnp.float32,
+        )
+    )
+    attended_BxKxGxTxD = (attended_BxKxGxTxD / totals_BxKxGxT[..., None]).astype(queries_BxTxHxD.dtype)
+    return attended_BxKxGxTxD.transpose(0, 3, 1, 2, 4).reshape(B, T, H, D)
+
+
+def _sum_in_pairs(x_BxKxNx):
+    """Sums over axis 2 as a binary tree over the next power of two: zeros at the end change no bit."""
+    while (count := x_BxKxNx.shape[2]) > 1:
+        half = 1 << ((count - 1).bit_length() - 1)
+        rest = [(0, 2 * half - count if axis == 2 else 0) for axis in range(x_BxKxNx.ndim)]
+        x_BxKxNx = x_BxKxNx[:, :, :half] + jnp.pad(x_BxKxNx[:, :, half:], rest)
+    return x_BxKxNx[:, :, 0]
 
 
 def _attend(queries_BxTxHxD, keys_BxKxDxS, values_BxKxSxD, mask_BxTxS):

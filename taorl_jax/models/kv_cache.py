@@ -1,4 +1,8 @@
-"""The key-value cache of one layer. Slot s of a row holds position s, so there is no padding inside."""
+"""The key-value cache of one layer. Position p of a row is that token's, so there is no padding inside.
+
+Positions lie in blocks of one size. A longer cache has more blocks, and attention sums within blocks before
+it sums over them: so a row's numbers do not depend, to the bit, on how long the cache happens to be.
+"""
 
 import flax.struct
 import jax
@@ -12,26 +16,32 @@ class LayerCache:
     Keys are stored transposed: at decode's one query a row, attention over them is twice as fast on CPU.
 
     Attributes:
-      keys_BxKxDxS, values_BxKxSxD: row, KV head, position (and head dimension).
+      keys_BxKxNxDxP, values_BxKxNxPxD: row, KV head, block, position in the block (and head dimension).
     """
 
-    keys_BxKxDxS: jax.Array
-    values_BxKxSxD: jax.Array
+    keys_BxKxNxDxP: jax.Array
+    values_BxKxNxPxD: jax.Array
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a row."""
+        return self.values_BxKxNxPxD.shape[2]
 
     @property
     def length(self) -> int:
         """Positions that a row can hold."""
-        return self.values_BxKxSxD.shape[2]
+        return self.blocks * self.values_BxKxNxPxD.shape[3]
 
     def write(self, rows_B, positions_BxT, keys_BxTxKxD, values_BxTxKxD) -> "LayerCache":
         """Stores new tokens; a position at or beyond `length` (padding, an idle row) is dropped."""
         rows = rows_B[:, None]
+        block, offset = jnp.divmod(positions_BxT, self.values_BxKxNxPxD.shape[3])
         return LayerCache(
-            self.keys_BxKxDxS.at[rows, :, :, positions_BxT].set(
-                keys_BxTxKxD.astype(self.keys_BxKxDxS.dtype), mode="drop"
+            self.keys_BxKxNxDxP.at[rows, :, block, :, offset].set(
+                keys_BxTxKxD.astype(self.keys_BxKxNxDxP.dtype), mode="drop"
             ),
-            self.values_BxKxSxD.at[rows, :, positions_BxT].set(
-                values_BxTxKxD.astype(self.values_BxKxSxD.dtype), mode="drop"
+            self.values_BxKxNxPxD.at[rows, :, block, offset].set(
+                values_BxTxKxD.astype(self.values_BxKxNxPxD.dtype), mode="drop"
             ),
         )
 
@@ -39,9 +49,18 @@ class LayerCache:
         """A copy of some rows (out-of-range ones are clamped)."""
         return jax.tree.map(lambda x: x.at[rows_B].get(mode="clip"), self)
 
+    def resized(self, blocks: int) -> "LayerCache":
+        """With more blocks, empty ones, or without its last ones."""
+        more = max(blocks - self.blocks, 0)
 
-def empty_cache(model, rows: int, length: int, dtype=jnp.float32) -> tuple[LayerCache, ...]:
-    """Zeroed caches, one a layer; layers are separate arrays so that each is updated in place."""
-    keys = (rows, model.kv_heads, model.head_dim, length)
-    values = (rows, model.kv_heads, length, model.head_dim)
+        def resize(x):
+            return jnp.pad(x[:, :, :blocks], [(0, more if axis == 2 else 0) for axis in range(x.ndim)])
+
+        return jax.tree.map(resize, self)
+
+
+def empty_cache(model, rows: int, blocks: int, block: int, dtype=jnp.float32) -> tuple[LayerCache, ...]:
+    """Zeroed caches of `blocks * block` positions, one a layer, so that each is updated in place."""
+    keys = (rows, model.kv_heads, blocks, model.head_dim, block)
+    values = (rows, model.kv_heads, blocks, block, model.head_dim)
     return tuple(LayerCache(jnp.zeros(keys, dtype), jnp.zeros(values, dtype)) for _ in range(model.layers))

@@ -102,7 +102,7 @@ class Attention(_Module):
             rows = jnp.arange(x_BxTxE.shape[0]) if rows_B is None else rows_B
             cache = cache.write(rows, positions_BxT, keys, values)
             seen = cache if rows_B is None else cache.rows(rows_B)
-            attended = cached_attention(queries, seen.keys_BxKxDxS, seen.values_BxKxSxD, positions_BxT)
+            attended = cached_attention(queries, seen, positions_BxT)
         out = self.weight("out_kernel", init, (c.heads, c.head_dim, c.hidden), ("heads", "head_dim", "embed"))
         out_BxTxE = jnp.einsum("bthd,hde->bte", attended, out)
         if c.out_bias:

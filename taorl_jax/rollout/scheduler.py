@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Container, Sequence
 
-import jax
 from ml_collections import ConfigDict
 
 from taorl_jax.data.pipeline import Prompt
@@ -206,7 +205,7 @@ class _Run:
 
     def _handle(self, report):
         """Takes over the tokens of a finished chunk and acts on the stops."""
-        report = jax.device_get(report)
+        report = self.engine.fetch(report)
         self.stats.decode_slots += len(report.counts_S) * int(report.counts_S.max(initial=0))
         self.stats.decode_tokens += int(report.counts_S.sum())
         for slot in report.counts_S.nonzero()[0].tolist():
@@ -292,6 +291,7 @@ class _Run:
         if episode.failures < self.limits.rerolls:
             self.stats.rerolled += 1
             del self.in_slot[slot]
+            self.engine.release([slot])
             self.free.append(slot)
             self.queue.appendleft(self._new_episode(episode.prompt, trajectory.sample, episode.failures + 1))
         else:
@@ -300,6 +300,7 @@ class _Run:
 
     def _finish(self, slot, reason: EndReason):
         episode = self.in_slot.pop(slot)
+        self.engine.release([slot])
         trajectory = episode.trajectory
         trajectory.end = reason
         if self.extraction == "paper":

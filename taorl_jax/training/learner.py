@@ -15,6 +15,7 @@ from taorl_jax.distributed import mesh as meshes
 from taorl_jax.models import checkpoint, transformer
 from taorl_jax.models.attention import choose_backend
 from taorl_jax.models.model_config import ModelConfig
+from taorl_jax.rollout.policy_params import policy_params, policy_shardings
 from taorl_jax.training.packing import Packed
 
 
@@ -114,15 +115,6 @@ def update(
     return state, metrics | {"grad_norm": norm, "skipped_updates": 1.0 - finite, "tokens": tokens}
 
 
-def rollout_params(dtype, params):
-    """The policy as the sampler wants it: a tree of its own for each layer, in the compute type."""
-
-    def cast(path, x):
-        return x if path[-1].key == "scale" else x.astype(dtype)
-
-    return jax.tree.map_with_path(cast, transformer.unstack_layers(params))
-
-
 def make_optimiser(train: ConfigDict) -> optax.GradientTransformation:
     """AdamW with global-norm clipping; `train` is that part of the config."""
     peak, warmup, decay = train.learning_rate, train.warmup_updates, train.decay_updates
@@ -167,17 +159,8 @@ class Learner:
             donate_argnums=0,
             out_shardings=(self._shardings, whole),
         )
-        rollout_axes = self._rollout_axes(axes)
-        to = meshes.param_shardings(
-            rollout_axes, mesh, meshes.rollout_rules(model.kv_heads, mesh.shape["tensor"])
-        )
-        self._rollout_params = jax.jit(functools.partial(rollout_params, dtype), out_shardings=to)
-
-    def _rollout_axes(self, axes):
-        """Axis names of the unstacked parameters: those of a layer, without the leading one."""
-        layer = jax.tree.map(lambda names: names[1:], axes["layers"], is_leaf=lambda x: isinstance(x, tuple))
-        rest = {name: value for name, value in axes.items() if name != "layers"}
-        return rest | {f"layer_{i}": layer for i in range(self._model.layers)}
+        to = policy_shardings(model, axes, mesh)
+        self._rollout_params = jax.jit(functools.partial(policy_params, dtype), out_shardings=to)
 
     def _state_shardings(self, shapes, axes, rules) -> TrainState:
         params = meshes.param_shardings(axes, self._mesh, rules)

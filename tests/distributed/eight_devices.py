@@ -9,7 +9,6 @@ import pathlib
 import sys
 import tempfile
 
-import jax
 import numpy as np
 import worlds
 
@@ -29,7 +28,7 @@ def sampled(engine, params, prompts):
     for segment in range(2):
         stopped = set()
         for _ in range(4):
-            report = jax.device_get(engine.decode(params, 1.0))
+            report = engine.fetch(engine.decode(params, 1.0))
             for i, t in enumerate(trajectories):
                 n = report.counts_S[i]
                 t.append_policy(

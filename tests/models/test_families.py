@@ -88,7 +88,7 @@ def test_greedy_generation_through_the_cache_equals_that_of_transformers(oracle)
         hidden, cache = transformer.forward(config, unrolled, tokens, positions, cache=cache)
         return transformer.unembed(params, hidden[:, -1]).argmax(-1), cache
 
-    cache = kv_cache.empty_cache(config, rows=1, length=69)
+    cache = kv_cache.empty_cache(config, rows=1, blocks=1, block=69)
     token, cache = step(prompt, np.arange(5)[None], cache)
     generated = [int(token[0])]
     for position in range(5, 68):

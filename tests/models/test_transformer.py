@@ -35,7 +35,7 @@ def test_prefill_decode_and_extend_equal_one_forward(oracle):
     tokens, positions = (jnp.array(x) for x in tokens_and_positions(rows=3, length=12))
     expected, _ = forward(config, params, tokens, positions)
 
-    cache = kv_cache.empty_cache(config, rows=3, length=12)
+    cache = kv_cache.empty_cache(config, rows=3, blocks=3, block=4)
     lengths = jnp.array([5, 3, 4])
     order = jnp.arange(5)
     inside = order < lengths[:, None]

@@ -38,7 +38,7 @@ class World:
 
     def decode(self, chunks, temperature=1.0):
         for _ in range(chunks):
-            report = jax.device_get(self.engine.decode(self.rollout_params, temperature))
+            report = self.engine.fetch(self.engine.decode(self.rollout_params, temperature))
             for slot in self.tokens:
                 count = report.counts_S[slot]
                 self.tokens[slot] += report.tokens_SxC[slot, :count].tolist()
@@ -116,7 +116,7 @@ def test_decode_leaves_early_and_a_released_engine_does_nothing(tiny_policy):
     world = World(tiny_policy)
     world.start({0: (0, 0)}, budget=20)
     world.engine.release()
-    report = jax.device_get(world.engine.decode(world.rollout_params, 1.0))
+    report = world.engine.fetch(world.engine.decode(world.rollout_params, 1.0))
     assert not report.counts_S.any()
 
 
@@ -131,14 +131,26 @@ def test_an_evaluation_shares_no_numbers_with_training(tiny_policy):
     assert world.tokens[0] != world.tokens[1]
 
 
-def test_no_call_compiles_twice_in_steady_state(tiny_policy):
-    world = World(tiny_policy)
-    world.start({0: (0, 0), 1: (1, 1)})
-    world.decode(1)
-    world.engine.extend(world.rollout_params, [world.observe(0, [40, 41])])
-    programs = ("_prefill", "_fork", "_decode", "_extend")
-    sizes = [getattr(world.engine, name)._cache_size() for name in programs]
-    world.start({slot: (slot % 4, 1) for slot in range(8)})
-    world.decode(2)
-    world.engine.extend(world.rollout_params, [world.observe(slot, [40] * (slot + 1)) for slot in range(8)])
-    assert [getattr(world.engine, name)._cache_size() for name in programs] == sizes == [1, 1, 1, 1]
+def test_nothing_compiles_in_steady_state(tiny_policy):
+    """Through every length of the cache and back."""
+    world = World(tiny_policy, rollout__cache_bucket=48)
+    world.prompts = [ids[:30] for ids in world.prompts]
+    assert world.engine.state is None, "making an engine allocates nothing"
+    world.start({0: (0, 0)}, budget=1)
+    compilations = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, *_, **__: compilations.append(name) if "backend_compile" in name else None
+    )
+    world.start({slot: (slot % 4, 1) for slot in range(8)}, budget=40)
+    lengths = set()
+    for _ in range(3):
+        world.decode(4)
+        lengths.add(world.engine.state.cache[0].length)
+        resumed = [world.observe(slot, [40] * (slot + 5), budget=20) for slot in world.stops]
+        world.stops.clear()
+        world.engine.extend(world.rollout_params, resumed)
+    world.engine.release()
+    world.start({0: (0, 0)}, budget=1)
+    lengths.add(world.engine.state.cache[0].length)
+    assert lengths == {48, 96, 192}
+    assert compilations == []

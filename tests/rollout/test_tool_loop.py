@@ -15,7 +15,7 @@ from taorl_jax.config import base_config
 from taorl_jax.data.pipeline import Prompt
 from taorl_jax.data.problem import Problem
 from taorl_jax.models.tokenizer import Tokenizer
-from taorl_jax.rollout.engine import Report, Stop
+from taorl_jax.rollout.decode_state import Report, Stop
 from taorl_jax.rollout.scheduler import TRAINING, Draw, Scheduler
 from taorl_jax.rollout.stopping import build_stop_table
 from taorl_jax.rollout.trajectory import Author, EndReason
@@ -71,6 +71,7 @@ class ScriptedEngine:
             np.full(shape, 0.25, np.float32),
             np.zeros(self.slots, np.int32),
             np.zeros(self.slots, np.int32),
+            np.zeros(self.slots, np.int32),
         )
         for slot, (_, ids, state, budget) in self.running.items():
             while ids and report.counts_S[slot] < self.chunk:
@@ -89,8 +90,12 @@ class ScriptedEngine:
             self.running[slot][2:] = [state, budget]
         return report
 
-    def release(self):
-        self.active.clear()
+    def fetch(self, report):
+        return report
+
+    def release(self, slots=None):
+        if slots is None:
+            self.active.clear()
 
 
 class ScriptedTool:
