@@ -141,12 +141,12 @@ def test_nothing_compiles_in_steady_state(tiny_policy):
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, *_, **__: compilations.append(name) if "backend_compile" in name else None
     )
-    world.start({slot: (slot % 4, 1) for slot in range(8)}, budget=40)
+    world.start({slot: (slot % 4, 1) for slot in range(8)}, budget=6)
     lengths = set()
     for _ in range(3):
-        world.decode(4)
+        world.decode(2)
         lengths.add(world.engine.state.cache[0].length)
-        resumed = [world.observe(slot, [40] * (slot + 5), budget=20) for slot in world.stops]
+        resumed = [world.observe(slot, [40] * 45, budget=6) for slot in world.stops]
         world.stops.clear()
         world.engine.extend(world.rollout_params, resumed)
     world.engine.release()
