@@ -74,9 +74,10 @@ def make_config(policy: pathlib.Path, **overrides):
 
 # What the ids of a talkative tokenizer spell: random ids form code blocks, of this language and of others.
 SPELLINGS = (
-    b"```python\n", b"\n```", b"print(7)", b"\n", b"```\n", b"\n```py\nx\n```", b"`", b"``", b"text ",
-    b"```cpp\n", b"\n\n", b"\xc3", b"\\boxed{7}", b"\n```\n", b" ", b"1\n``",
-)  # fmt: skip
+    *(b"```python\n", b"\n```", b"print(7)", b"\n", b"```\n", b"\n```py\nx\n```", b"`", b"``", b"```cpp\n"),
+    *(b"\n\n", b"\xc3", b"\n```\n", b" ", b"1\n``", b"a", b"b", b"c", b"d", b"\\boxed{7}"),
+    *(b"x%d" % i for i in range(20)),
+)
 
 
 def talkative(tokenizer):

@@ -1,13 +1,19 @@
 """The automaton lifted to token ids: the same as reading the bytes one by one."""
 
+import random
+import tempfile
+
 import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tool_use.line_scan import scan, text_of
 
+from taorl_jax.models.tokenizer import Tokenizer
 from taorl_jax.rollout.stopping import build_stop_table
 from taorl_jax.tool_use.code_block import State, advance, find_code
+from tools.quickstart_tokenizer import train_tokenizer
 
 # Tokens as BPE makes them: fences whole, in parts, joined with newlines and code; None is special.
 TOKENS = [
@@ -80,6 +86,78 @@ def test_stops_by_hand(table, segment, stop):
         hits.append(bool(table.hit[state, index]))
         state = table.next_state[state, index]
     assert (hits.index(True) if True in hits else None) == stop
+
+
+FENCE_PARTS = [
+    "```",
+    "``",
+    "`",
+    "py",
+    "python",
+    "cpp",
+    "\n",
+    "\n\n",
+    " ",
+    "\t",
+    "\r\n",
+    "x = 1",
+    "é",
+    "数",
+    "'''",
+]
+fenced = st.lists(st.sampled_from(FENCE_PARTS), max_size=30).map("".join)
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    """(a byte-level BPE whose merges run over fences, its table)."""
+    rng = random.Random(0)
+    texts = ["".join(rng.choices(FENCE_PARTS, k=12)) for _ in range(2000)]
+    tokenizer = bytes_of_tokens(train_tokenizer(texts, 600))
+    return tokenizer, build_stop_table(tokenizer.token_bytes, tokenizer.size + 8)
+
+
+def bytes_of_tokens(hf_tokenizer):
+    with tempfile.TemporaryDirectory() as folder:
+        hf_tokenizer.save_pretrained(folder)
+        return Tokenizer.load(folder)
+
+
+def first_hit(table, ids):
+    state = table.start
+    for position, token in enumerate(ids):
+        if table.hit[state, token]:
+            return position
+        state = table.next_state[state, token]
+    return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_real_bpe_stops_where_a_scan_of_the_text_says(bpe, data):
+    """Random ids, and ids of fenced texts; the byte 0 is left out, the mark of a special token."""
+    tokenizer, table = bpe
+    beyond = range(tokenizer.size, tokenizer.size + 8)
+    known = [*beyond, *(i for i, token in enumerate(tokenizer.token_bytes) if token != b"\0")]
+    random_ids = st.lists(st.sampled_from(known), max_size=8)
+    pieces = data.draw(st.lists(random_ids | fenced.map(tokenizer.encode), max_size=5))
+    ids = [token for piece in pieces for token in piece]
+    segment = [tokenizer.token_bytes[i] if i < tokenizer.size else b"" for i in ids]
+    blocks = [scan(text_of(segment[: n + 1])) for n in range(len(ids))]
+    found = [n for n, block in enumerate(blocks) if block is not None]
+    stop = first_hit(table, ids)
+    assert stop == (found[0] if found else None)
+    if found:
+        assert find_code(segment[: stop + 1]) == blocks[stop]
+
+
+def test_the_bpe_splits_fences_in_every_way(bpe):
+    """Whole, in parts, and glued to what stands around them."""
+    tokenizer, _ = bpe
+    spelled = {token for token in tokenizer.token_bytes if token and b"`" in token}
+    assert {b"`", b"``", b"```"} <= spelled
+    assert any(token.endswith(b"```\n") for token in spelled)
+    assert any(token.startswith(b"\t`") or token.startswith(b" `") for token in spelled)
 
 
 def test_is_a_pytree_that_jit_takes(table):
