@@ -36,6 +36,8 @@ def get_config(argument=""):
     c.train.steps = 20
     c.train.minibatches = 4
     c.train.micro_rows = 8
+    c.train.remat = "none"  # memory is no matter at this size
+    c.train.unroll_layers = True
     c.train.learning_rate = 3e-4
     c.train.decay_updates = 84
 

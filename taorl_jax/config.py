@@ -90,6 +90,10 @@ def base_config() -> ConfigDict:
     c.loss.clip_low = 0.2  # lower clip of the ratio: 1 - clip_low
     c.loss.clip_high = 0.28  # upper clip of the ratio: 1 + clip_high
     c.loss.dual_clip = 3.0  # bound on the loss of tokens with a negative advantage
+    c.loss.aggregation = "token_mean"  # or "sequence_mean", or "constant": by context_tokens (Dr. GRPO)
+    c.loss.kl_coefficient = 0.0  # of the divergence from the initial policy
+    c.loss.entropy_coefficient = 0.0  # of the policy's entropy, which is raised
+    c.loss.importance_cap = 0.0  # truncates trainer/sampler importance weights; 0: no such weights
 
     c.train = ConfigDict()
     c.train.steps = 100  # rollout + update
@@ -99,9 +103,15 @@ def base_config() -> ConfigDict:
     c.train.learning_rate = 1e-6  # of AdamW, at its highest
     c.train.warmup_updates = 0  # optimiser updates of linear warm-up
     c.train.decay_updates = 0  # updates after it over which the rate falls linearly to 0; 0: constant
+    c.train.remat = "full"  # what backward computes again: "none", all but products ("dots"), "full"
+    c.train.unroll_layers = False  # slower to compile; faster on CPU
+    c.train.head_chunk = 512  # tokens whose logits exist at a time
+    c.train.old_logprobs = "recomputed"  # with the step's policy before its updates; or the "sampler"'s own
+    c.train.max_nonfinite = 3  # updates in a row with a gradient that is not finite, before the run stops
     c.train.beta1 = 0.9  # decay of the first moment
     c.train.beta2 = 0.99  # decay of the second moment
     c.train.weight_decay = 0.01  # decoupled
+    c.train.decay_norms = True  # whether norms and biases decay as well
     c.train.grad_clip = 1.0  # global norm
 
     c.eval = ConfigDict()
@@ -259,6 +269,8 @@ POSITIVE = (
     "filter.max_empty_steps",
     "train.minibatches",
     "train.micro_rows",
+    "train.head_chunk",
+    "train.max_nonfinite",
     "eval.problems",
     "eval.samples",
     "checkpoint.every",
@@ -267,6 +279,21 @@ POSITIVE = (
     "mesh.fsdp",
     "mesh.tensor",
 )
+
+
+# Settings that are one of a few words.
+CHOICES = {
+    "policy.compute_dtype": ("float32", "bfloat16"),
+    "policy.cache_dtype": ("float32", "bfloat16"),
+    "policy.attention": ("auto", "xla", "splash", "cudnn"),
+    "advantage.baseline": ("kept", "all"),
+    "reward.extraction": ("boxed", "paper"),
+    "rollout.valid_call": ("sane", "released"),
+    "loss.aggregation": ("token_mean", "sequence_mean", "constant"),
+    "train.remat": ("none", "dots", "full"),
+    "train.old_logprobs": ("recomputed", "sampler"),
+    "sandbox.min_isolation": ("weak", "medium", "strong"),
+}
 
 
 def _require(condition, message):
@@ -281,31 +308,19 @@ def _check_values(c: ConfigDict):
     for name in POSITIVE:
         value = flatten(c)[name]
         _require(value > 0, f"{name}={value} must be positive")
-    for name in ("policy.compute_dtype", "policy.cache_dtype"):
+    for name, choices in CHOICES.items():
         value = flatten(c)[name]
-        _require(value in ("float32", "bfloat16"), f"{name}={value!r}; use 'float32' or 'bfloat16'")
+        _require(value in choices, f"{name}={value!r}; use {' or '.join(map(repr, choices))}")
     _require(
-        c.advantage.baseline in ("kept", "all"),
-        f"advantage.baseline={c.advantage.baseline!r}; use 'kept' or 'all'",
-    )
-    _require(
-        c.reward.extraction in ("boxed", "paper"),
-        f"reward.extraction={c.reward.extraction!r}; use 'boxed' or 'paper'",
-    )
-    _require(
-        c.rollout.valid_call in ("sane", "released"),
-        f"rollout.valid_call={c.rollout.valid_call!r}; use 'sane' or 'released'",
+        not (c.loss.importance_cap and c.train.old_logprobs == "sampler"),
+        f"loss.importance_cap={c.loss.importance_cap} compares the trainer's log-probs with the sampler's; "
+        "it needs train.old_logprobs='recomputed'",
     )
     longest = c.sandbox.patience_s + c.sandbox.wall_s
     _require(
         c.sandbox.call_limit_s > longest,
         f"sandbox.call_limit_s={c.sandbox.call_limit_s:g} must exceed sandbox.patience_s + sandbox.wall_s = "
         f"{longest:g}: within them the sandbox may still answer",
-    )
-    tiers = ("weak", "medium", "strong")
-    _require(
-        c.sandbox.min_isolation in tiers,
-        f"sandbox.min_isolation={c.sandbox.min_isolation!r}; use one of {tiers}",
     )
     _require(c.seed < 2**32, f"seed={c.seed} must be below 2**32")
     _require(c.reward.memory_mb >= 256, f"reward.memory_mb={c.reward.memory_mb}: the verifier needs 256 MiB")

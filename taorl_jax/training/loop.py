@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -29,7 +30,7 @@ from taorl_jax.training.checkpoints import CheckpointFailed, Checkpoints
 from taorl_jax.training.durable_files import write_atomically
 from taorl_jax.training.experience import Experience, collect
 from taorl_jax.training.interrupt import Interrupted, StopRequest, stop_request
-from taorl_jax.training.learner import Learner, TrainState
+from taorl_jax.training.learner import Learner
 from taorl_jax.training.learning import learn
 from taorl_jax.training.metrics import MetricsWriter, read_metrics
 from taorl_jax.training.recorded_step import RecordedStep, write_step
@@ -37,12 +38,17 @@ from taorl_jax.training.run_directory import RunDirectory, open_run
 from taorl_jax.training.setup import prepare
 from taorl_jax.training.targets import Targets
 from taorl_jax.training.trajectory_log import Episode, write_trajectories
+from taorl_jax.training.update import TrainState
 
 logger = logging.getLogger(__name__)
 
 
 class NothingToLearn(UserError):
     """Several steps in a row left no group to train on."""
+
+
+class NonFiniteGradient(UserError):
+    """Several updates in a row had a gradient that is not finite; none of them changed the policy."""
 
 
 @dataclasses.dataclass
@@ -55,6 +61,7 @@ class Progress:
       stream_state: of the prompt stream at the end of that step.
       unwritten: metrics of that step while its row is not in `metrics.jsonl` yet, else None.
       empty_steps: steps in a row that had nothing to learn from.
+      nonfinite: updates in a row that were skipped for a gradient that is not finite.
     """
 
     state: TrainState
@@ -62,6 +69,7 @@ class Progress:
     stream_state: dict
     unwritten: dict | None
     empty_steps: int = 0
+    nonfinite: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +89,7 @@ class Parts:
     stop: StopRequest
     sandbox: SandboxClient
     decode: Callable[[list[int]], str]
+    reference: Any = None  # parameters of the initial policy, where the loss refers to them
 
     def phase(self, name: str) -> Callable[[int, int], None]:
         """A progress callback that shows the phase and lets a stop request through."""
@@ -123,6 +132,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
             seed=config.seed,
             max_prompt_tokens=config.rollout.prompt_tokens,
         )
+        reference = learner.load_reference(config.policy.checkpoint) if config.loss.kl_coefficient else None
         progress = _restore(checkpoints, learner, stream) or Progress(
             learner.load(config.policy.checkpoint), 0, stream.state(), unwritten={}
         )
@@ -141,7 +151,7 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
         scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config)
         parts = Parts(
             config, run, learner, scheduler, stream, setup.heldout, judge, writer, checkpoints, display, stop,
-            sandbox.client, setup.tokenizer.decode,
+            sandbox.client, setup.tokenizer.decode, reference,
         )  # fmt: skip
         interrupted = None
         with display:
@@ -194,8 +204,8 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
         require_sandbox(experience.metrics, "rollout", config)
         parts.phase("update")
         started = time.monotonic()
-        progress.state, targets, update_metrics = learn(
-            experience.groups, parts.learner, progress.state, config
+        progress.state, targets, update_metrics, skipped = learn(
+            experience.groups, parts.learner, progress.state, config, parts.reference
         )
         metrics = experience.metrics | update_metrics
         metrics |= {f"timing/sandbox_{name}": count for name, count in parts.sandbox.stats().items()}
@@ -210,7 +220,10 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
             recorded = RecordedStep(progress.step - 1, experience.groups)
             write_step(parts.run.recorded_step(progress.step), recorded)
         progress.empty_steps = 0 if targets.minibatches else progress.empty_steps + 1
+        for not_finite in skipped:
+            progress.nonfinite = progress.nonfinite + 1 if not_finite else 0
         _require_something_to_learn(parts, progress)
+        _require_finite_gradients(parts, progress)
 
 
 def _due(every: int, step: int, last: int) -> bool:
@@ -228,6 +241,7 @@ def _save(parts: Parts, progress: Progress):
         "stream": progress.stream_state,
         "unwritten": progress.unwritten,
         "empty_steps": progress.empty_steps,
+        "nonfinite": progress.nonfinite,
         "seed": parts.config.seed,
     }
     parts.checkpoints.save(progress.step, progress.state, host_state)
@@ -241,7 +255,8 @@ def _restore(checkpoints: Checkpoints, learner: Learner, stream: PromptStream) -
     state, host_state = checkpoints.restore(step, learner.abstract_state())
     stream.restore(host_state["stream"])
     logger.info("restored step %d", step)
-    return Progress(state, step, host_state["stream"], host_state["unwritten"], host_state["empty_steps"])
+    counts = {name: host_state[name] for name in ("empty_steps", "nonfinite")}
+    return Progress(state, step, host_state["stream"], host_state["unwritten"], **counts)
 
 
 def _require_continuable(progress: Progress, run: RunDirectory, config: ConfigDict):
@@ -274,6 +289,15 @@ def _require_something_to_learn(parts: Parts, progress: Progress):
         f"the filters left no group in {progress.empty_steps} steps in a row (last: {shares}). In a new "
         "workdir take easier or harder problems (data.train), more samples (rollout.samples), longer budgets "
         "(rollout.turn_tokens), or fewer filters"
+    )
+
+
+def _require_finite_gradients(parts: Parts, progress: Progress):
+    if progress.nonfinite < parts.config.train.max_nonfinite:
+        return
+    raise NonFiniteGradient(
+        f"the gradient was not finite in {progress.nonfinite} updates in a row, which changed nothing. In a "
+        "new workdir lower train.learning_rate, or compute in float32 (policy.compute_dtype)"
     )
 
 

@@ -30,7 +30,8 @@ def replay_step(config: ConfigDict, workdir: pathlib.Path, step: int) -> dict[st
     setup = prepare_policy(config)
     learner = Learner(setup.model, setup.mesh, config)
     state = _policy_of(run, recorded.policy_step, learner, config)
-    _, _, metrics = learn(recorded.groups, learner, state, config)
+    reference = learner.load_reference(config.policy.checkpoint) if config.loss.kl_coefficient else None
+    _, _, metrics, _ = learn(recorded.groups, learner, state, config, reference)
     return metrics
 
 

@@ -38,39 +38,65 @@ class Targets:
     metrics: dict[str, float]
 
 
-def make_targets(groups: list[Group], learner: Learner, params, config: ConfigDict) -> Targets:
+def make_targets(
+    groups: list[Group], learner: Learner, params, config: ConfigDict, reference=None
+) -> Targets:
     """Scores the kept episodes under the policy as it is before the step's updates, and weighs their tokens.
 
     The mini-batches are consecutive runs of groups, as equal as they can be.
-    """
-    count = config.train.minibatches
-    parts = [[groups[i] for i in part] for part in np.array_split(np.arange(len(groups)), count)]
-    rows = config.rollout.prompts // count * config.rollout.samples
-    kept, advantages, minibatch_of, packs = [], [], [], []
-    for i, part in enumerate(part for part in parts if part):
-        pairs = [pair for group in part for pair in group.kept()]
-        trajectories = [t for t, _ in pairs]
-        layout = lay_out([len(t) for t in trajectories], rows, row_tokens(config), config.train.micro_rows)
-        packs.append((layout, learner.place(pack(trajectories, layout)), trajectories))
-        kept += trajectories
-        advantages += [a for _, a in pairs]
-        minibatch_of += [i] * len(pairs)
 
-    scores = [learner.score(params, packed, layout.micro_batches) for layout, packed, _ in packs]
-    logprobs, entropies = [], []
-    for (layout, _, _), (scored_logprobs, scored_entropies) in zip(packs, scores, strict=True):
-        logprobs += layout.gather(scored_logprobs)
-        entropies += layout.gather(scored_entropies)
+    Args:
+      groups: of the step.
+      learner: scores.
+      params: the policy.
+      config: of the run.
+      reference: parameters that `loss.kl_coefficient` refers to; None: no such term.
+    """
+    packs = list(_pack_minibatches(groups, learner, config))
+    kept = [trajectory for _, _, pairs in packs for trajectory, _ in pairs]
+    advantages = [advantage for _, _, pairs in packs for _, advantage in pairs]
+    minibatch_of = [i for i, (_, _, pairs) in enumerate(packs) for _ in pairs]
+    if config.train.old_logprobs == "recomputed":
+        scores = [learner.score(params, packed, layout.micro_batches) for layout, packed, _ in packs]
+        logprobs, entropies = [], []
+        for (layout, _, _), (scored_logprobs, scored_entropies) in zip(packs, scores, strict=True):
+            logprobs += layout.gather(scored_logprobs)
+            entropies += layout.gather(scored_entropies)
+        metrics = agreement(kept, logprobs)
+    else:
+        logprobs, entropies = [t.logprobs for t in kept], [t.entropies for t in kept]
+        metrics = {}
     reshaped, bonus_metrics = _reshape(kept, advantages, minibatch_of, entropies, config)
 
     minibatches, first = [], 0
-    for (layout, packed, trajectories), (old_logprobs, _) in zip(packs, scores, strict=True):
-        own = reshaped[first : first + len(trajectories)]
-        first += len(trajectories)
-        packed = packed.replace(old_logprobs=old_logprobs, advantages=layout.spread(own, np.float32))
-        minibatches.append(Minibatch(layout, learner.place(packed)))
-    metrics = bonus_metrics | agreement(kept, logprobs) | _padding(minibatches)
+    for layout, packed, pairs in packs:
+        own = slice(first, first + len(pairs))
+        first += len(pairs)
+        columns = {
+            "old_logprobs": layout.spread(logprobs[own], np.float32),
+            "advantages": layout.spread(reshaped[own], np.float32),
+        }
+        if config.loss.importance_cap:
+            columns["sampler_logprobs"] = layout.spread([t.logprobs for t, _ in pairs], np.float32)
+        if reference is not None:
+            columns["reference_logprobs"], _ = learner.score(reference, packed, layout.micro_batches)
+        minibatches.append(Minibatch(layout, learner.place(packed.replace(**columns))))
+    metrics |= bonus_metrics | _padding(minibatches)
     return Targets(minibatches, dict(zip(kept, reshaped, strict=True)), metrics)
+
+
+def _pack_minibatches(groups, learner, config):
+    """(layout, packed batch on the mesh, its (trajectory, advantage) pairs) of each mini-batch."""
+    count = config.train.minibatches
+    rows = config.rollout.prompts // count * config.rollout.samples
+    for part in np.array_split(np.arange(len(groups)), count):
+        pairs = [pair for i in part for pair in groups[i].kept()]
+        if pairs:
+            trajectories = [trajectory for trajectory, _ in pairs]
+            lengths = [len(trajectory) for trajectory in trajectories]
+            layout = lay_out(lengths, rows, row_tokens(config), config.train.micro_rows)
+            packed = pack(trajectories, layout, config.loss.aggregation, config.rollout.context_tokens)
+            yield layout, learner.place(packed), pairs
 
 
 def _reshape(kept, advantages, minibatch_of, entropies, config):

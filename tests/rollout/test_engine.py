@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import worlds
 
+from taorl_jax.models import transformer
 from taorl_jax.rollout.engine import Stop
-from taorl_jax.training.learner import Learner, token_logprobs
+from taorl_jax.training.learner import Learner
 from taorl_jax.training.setup import prepare
+from taorl_jax.training.token_logprobs import token_logprobs
 
 
 class World:
@@ -67,16 +69,9 @@ def test_recorded_numbers_equal_a_teacher_forced_forward_over_tool_turns(tiny_po
     for slot, tokens in world.tokens.items():
         ids = jnp.array([tokens])
         positions = jnp.arange(len(tokens))[None]
-        logprobs, entropies = token_logprobs(
-            world.setup.model,
-            jnp.float32,
-            "xla",
-            world.params,
-            ids,
-            positions,
-            jnp.ones_like(ids),
-            temperature,
-        )
+        hidden, _ = transformer.forward(world.setup.model, world.params, ids, positions)
+        wanted = jnp.ones_like(ids, bool)
+        logprobs, entropies = token_logprobs(world.params, hidden, ids, wanted, temperature, chunk=512)
         sampled = np.array(world.logprobs[slot]) != 0
         assert sampled.sum() >= 20 or world.stops[slot] is Stop.END
         np.testing.assert_allclose(np.array(world.logprobs[slot])[sampled], logprobs[0][sampled], atol=1e-4)

@@ -9,7 +9,8 @@ import worlds
 
 from taorl_jax.models import transformer
 from taorl_jax.rollout.trajectory import Trajectory
-from taorl_jax.training.learner import Learner, make_optimiser
+from taorl_jax.training.learner import Learner
+from taorl_jax.training.optimiser import make_optimiser
 from taorl_jax.training.packing import lay_out, pack
 from taorl_jax.training.setup import prepare
 
@@ -154,7 +155,7 @@ def test_learning_rate_rises_then_falls_by_hand():
     import types
 
     settings = {"learning_rate": 3.0, "warmup_updates": 2, "decay_updates": 4, "grad_clip": 1.0}
-    train = types.SimpleNamespace(**settings, beta1=0.0, beta2=0.0, weight_decay=0.0)
+    train = types.SimpleNamespace(**settings, beta1=0.0, beta2=0.0, weight_decay=0.0, decay_norms=True)
     optimiser = make_optimiser(train)
     params = jnp.array([1.0])
     state, steps = optimiser.init(params), []

@@ -46,7 +46,7 @@ def live(tiny_policy):
     experience = collect(
         scheduler, learner.rollout_params(state.params), stream, TakingTurns(), config, 0, lambda *_: None
     )
-    state, _, metrics = learn(experience.groups, learner, state, config)
+    state, _, metrics, _ = learn(experience.groups, learner, state, config)
     return config, setup, experience, jax.device_get(state.params), metrics
 
 
@@ -56,7 +56,7 @@ def replayed(live, groups, **overrides):
         changed = config.copy_and_resolve_references()
         changed.update_from_flattened_dict({k.replace("__", "."): v for k, v in overrides.items()})
     learner = Learner(setup.model, setup.mesh, changed)
-    state, _, metrics = learn(groups, learner, learner.load(config.policy.checkpoint), changed)
+    state, _, metrics, _ = learn(groups, learner, learner.load(config.policy.checkpoint), changed)
     return jax.device_get(state.params), metrics
 
 
