@@ -6,6 +6,7 @@ import pathlib
 import re
 from collections.abc import Iterator
 
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 
@@ -40,6 +41,10 @@ class Weights:
     def __getitem__(self, name: str):
         """The tensor, sliceable; its parts are read when they are asked for."""
         return self._handles[self.file_of[name]].get_slice(name)
+
+    def dtype(self, name: str) -> np.dtype:
+        """Type of a tensor that `require` has let pass."""
+        return jnp.dtype(DTYPES[self[name].get_dtype()])
 
     def require(self, wanted: dict[str, tuple[int, ...]]):
         """Raises CheckpointError unless the tensors are those of `wanted`, in a float type that we read.

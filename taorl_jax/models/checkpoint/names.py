@@ -59,16 +59,24 @@ class Stored(NamedTuple):
             return (math.prod(self.shape),)
         return (math.prod(self.shape[self.inputs :]), math.prod(self.shape[: self.inputs]))
 
-    def read(self, tensor, index: tuple[slice, ...]) -> np.ndarray:
-        """The part `index` of `shape`, from a sliceable tensor; only what is needed is read."""
-        size = [len(range(*cut.indices(n))) for cut, n in zip(index, self.shape, strict=True)]
+    def cut(self, index: tuple[slice, ...]) -> tuple[slice, ...]:
+        """The part of the tensor that holds the part `index` of `shape`."""
         if self.inputs == -1:
-            return tensor[index[0], index[1]]
+            return index
         if self.inputs == 0:
-            return tensor[_flat_slice(index, self.shape)].reshape(size)
-        rows = _flat_slice(index[self.inputs :], self.shape[self.inputs :])
-        columns = _flat_slice(index[: self.inputs], self.shape[: self.inputs])
-        return tensor[rows, columns].T.reshape(size)
+            return (_flat_slice(index, self.shape),)
+        return (
+            _flat_slice(index[self.inputs :], self.shape[self.inputs :]),
+            _flat_slice(index[: self.inputs], self.shape[: self.inputs]),
+        )
+
+    def as_torch(self, part: np.ndarray) -> np.ndarray:
+        """A contiguous part of the parameter, viewed in the tensor's layout."""
+        if self.inputs == -1:
+            return part
+        if self.inputs == 0:
+            return part.reshape(-1)
+        return part.reshape(math.prod(part.shape[: self.inputs]), -1).T
 
     def to_torch(self, array):
         """An array of `shape` -> the tensor (numpy or jax)."""
