@@ -41,7 +41,7 @@ class EvaluatedPolicy:
         if self.checkpoints is None:
             return learner.load(self.folder).params
         with contextlib.closing(Checkpoints(self.checkpoints, keep=None)) as checkpoints:
-            return checkpoints.restore(self.step, learner.abstract_state())[0].params
+            return checkpoints.restore_params(self.step, learner.abstract_state().params)
 
 
 def find_policy(checkpoint: str | None, config: ConfigDict) -> EvaluatedPolicy:

@@ -30,7 +30,7 @@ def evaluate_run(config: ConfigDict, workdir: str | None, console: Console) -> d
     require_visible_accelerator()
     setup = prepare(config)
     learner = Learner(setup.model, setup.mesh, config)
-    step, state = _load(config, workdir, learner)
+    step, params = _load(config, workdir, learner)
     with contextlib.ExitStack() as stack:
         log = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "sandbox.log"
         sandbox = stack.enter_context(open_sandbox(config.sandbox, log))
@@ -39,7 +39,7 @@ def evaluate_run(config: ConfigDict, workdir: str | None, console: Console) -> d
         status = stack.enter_context(console.status("evaluating"))
         metrics, trajectories = evaluate(
             scheduler,
-            learner.rollout_params(state.params),
+            learner.rollout_params(params),
             setup.heldout,
             judge,
             config,
@@ -58,9 +58,9 @@ def evaluate_run(config: ConfigDict, workdir: str | None, console: Console) -> d
 
 
 def _load(config, workdir, learner):
-    """(step, state) to evaluate."""
+    """(step, parameters) to evaluate."""
     if workdir is None:
-        return 0, learner.load(config.policy.checkpoint)
+        return 0, learner.load(config.policy.checkpoint).params
     directory = pathlib.Path(workdir) / "checkpoints"
     if not directory.is_dir():
         raise UserError(f"--workdir {workdir} holds no checkpoints; train there first, or omit --workdir")
@@ -68,4 +68,4 @@ def _load(config, workdir, learner):
         step = checkpoints.latest_step()
         if step is None:
             raise UserError(f"--workdir {workdir} has no finished checkpoint yet")
-        return step, checkpoints.restore(step, learner.abstract_state())[0]
+        return step, checkpoints.restore_params(step, learner.abstract_state().params)

@@ -15,6 +15,10 @@ class CheckpointFailed(UserError):
     """A checkpoint could not be written; the message holds the directory, the free space and the remedy."""
 
 
+class OtherArchitecture(UserError):
+    """A checkpoint does not hold the parameters that the config's policy has."""
+
+
 class Checkpoints:
     """The checkpoints of one run, each holding the device state and the host's.
 
@@ -91,6 +95,46 @@ class Checkpoints:
         restored = self._manager.restore(step, args=items)
         return restored["state"], restored["host_state"]
 
+    def restore_params(self, step: int, abstract_params: Any) -> Any:
+        """Reads the parameters of a checkpoint, every device only its own shards, and nothing else of it.
+
+        Args:
+          step: a step that was saved.
+          abstract_params: pytree of `jax.ShapeDtypeStruct` with shardings.
+
+        Raises:
+          FileNotFoundError: there is no checkpoint of this step.
+          OtherArchitecture: the parameters saved have other names or shapes.
+        """
+        if step not in self._manager.all_steps():
+            raise FileNotFoundError(f"{self._directory} has no checkpoint of step {step}")
+        self._require_shapes(step, abstract_params)
+        where = jax.tree.map(
+            lambda leaf: ocp.ArrayRestoreArgs(
+                sharding=leaf.sharding, global_shape=leaf.shape, dtype=leaf.dtype
+            ),
+            abstract_params,
+        )
+        state = ocp.args.PyTreeRestore(
+            {"params": abstract_params}, restore_args={"params": where}, partial_restore=True
+        )
+        return self._manager.restore(step, args=ocp.args.Composite(state=state))["state"]["params"]
+
+    def _require_shapes(self, step: int, abstract_params: Any):
+        with ocp.StandardCheckpointer() as reader:
+            metadata = reader.metadata(self._directory / str(step) / "state")
+        saved, wanted = _shapes(metadata.item_metadata.tree["params"]), _shapes(abstract_params)
+        different = sorted(
+            name for name in saved.keys() | wanted.keys() if saved.get(name) != wanted.get(name)
+        )
+        if different:
+            name = different[0]
+            raise OtherArchitecture(
+                f"step {step} of {self._directory} is of another architecture than policy.checkpoint; of "
+                f"{len(different)} differences, {name} is {saved.get(name, 'absent')} there, "
+                f"{wanted.get(name, 'absent')} in the config. Name the policy that its run began from"
+            )
+
     def wait(self) -> None:
         """Returns when the last save is on the disk.
 
@@ -132,3 +176,11 @@ def abstract(state: Any) -> Any:
     return jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state
     )
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    """Names with slashes between -> shapes."""
+    return {
+        "/".join(str(key.key) for key in path): tuple(leaf.shape)
+        for path, leaf in jax.tree.leaves_with_path(tree)
+    }
