@@ -33,7 +33,7 @@ def our_ids(folder: pathlib.Path, prompt: list[int], stops: tuple[int, ...], tok
     """Greedy ids after one prompt: one prefill, then one step a token."""
     config = read_model_config(folder)
     params, step = _loaded(folder)
-    cache = kv_cache.empty_cache(config, rows=1, length=len(prompt) + tokens)
+    cache = kv_cache.empty_cache(config, rows=1, blocks=1, block=len(prompt) + tokens)
     ids, given = [], prompt
     while len(ids) < tokens and (not ids or ids[-1] not in stops):
         start = len(prompt) + len(ids) - len(given)

@@ -131,7 +131,7 @@ def _check_byte_level(hf_tokenizer: PreTrainedTokenizerFast, folder: Path):
         )
 
 
-def _byte_of_char() -> dict[str, int]:
+def byte_of_char() -> dict[str, int]:
     """The alphabet of byte-level BPE (GPT-2): printable Latin-1 stands for itself, the rest is 256 + n."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
@@ -139,15 +139,15 @@ def _byte_of_char() -> dict[str, int]:
 
 
 def _token_bytes(hf_tokenizer: PreTrainedTokenizerFast) -> list[bytes | None]:
-    byte_of_char = _byte_of_char()
+    bytes_of = byte_of_char()
     vocabulary = hf_tokenizer.get_vocab()
     added = hf_tokenizer.added_tokens_decoder
     table: list[bytes | None] = [b""] * (max(vocabulary.values()) + 1)
     for token, index in vocabulary.items():
         if index in added:
             table[index] = None if added[index].special else added[index].content.encode()
-        elif set(token) <= byte_of_char.keys():
-            table[index] = bytes(byte_of_char[char] for char in token)
+        elif set(token) <= bytes_of.keys():
+            table[index] = bytes(bytes_of[char] for char in token)
         else:
             raise CheckpointError(
                 f"policy.checkpoint: token {index} ({token!r}) is outside the byte-level alphabet"
