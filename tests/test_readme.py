@@ -43,6 +43,8 @@ def test_every_command_is_of_a_kind_that_is_checked_here():
         "python -m taorl_jax.train",
         "python -m taorl_jax.evaluate",
         "python -m tools.compare_arms",
+        "pip download",
+        "python -m tools.policy",
         "python -m tools.prepare_data",  # tests/tools/test_prepare_data.py
         "python -m sandbox_service",
     }
@@ -96,6 +98,16 @@ def test_compare_arms_takes_the_flags_shown():
     )
     assert all(word in done.stdout for word in command if word.startswith("--"))
     assert all(run.split(":")[0] in ARMS for run in command[command.index("--runs") + 1 :])
+
+
+def test_policy_takes_the_commands_shown():
+    from tools.policy import parser
+
+    shown = [parser().parse_args(c[3:]) for c in COMMANDS if "tools.policy" in c]
+    assert [options.command for options in shown] == ["convert", "show", "export"]
+    (download,) = [c for c in COMMANDS if "download" in c]
+    package, folder = download[3].replace("-", "_").split("=="), download[5]
+    assert str(shown[0].path) == f"{folder}/{package[0]}-{package[1]}-py3-none-any.whl"
 
 
 def test_the_example_config_is_one():

