@@ -17,6 +17,7 @@ import sys
 import tempfile
 import zipfile
 
+import absl.logging
 import jax
 from ml_collections import ConfigDict
 from rich.console import Console
@@ -126,10 +127,10 @@ def summary(path: pathlib.Path) -> dict[str, str]:
         "context": f"{model.max_positions:,} tokens, rope theta {model.rope_theta:,.0f}{scaling}",
         "vocabulary": f"{model.vocab_size:,}, embeddings {'tied' if model.tied_embeddings else 'untied'}",
         "tokenizer": f"{tokenizer.size:,} ids, stops at {stops}",
-        "files": f"{len(files)} of {', '.join(types)}, {size / GB:.2f} GB",
-        "weights in memory": f"{model.parameters * 2 / GB:.2f} GB in bfloat16, "
-        f"{model.parameters * 4 / GB:.2f} GB in float32",
-        "in training": f"{model.parameters * TRAINING_BYTES / GB:.2f} GB of values, moments and gradients",
+        "files": f"{len(files)} of {', '.join(types)}, {size / GB:.3g} GB",
+        "weights in memory": f"{model.parameters * 2 / GB:.3g} GB in bfloat16, "
+        f"{model.parameters * 4 / GB:.3g} GB in float32",
+        "in training": f"{model.parameters * TRAINING_BYTES / GB:.3g} GB of values, moments and gradients",
         "cache": f"{cache_bytes / 1024:.1f} KiB a token in bfloat16",
     }
     if policy.checkpoints is not None:
@@ -163,6 +164,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None):
     """Runs a command; a UserError, or a full disk, ends the process with one line."""
     options = parser().parse_args(arguments)
+    absl.logging.set_verbosity(absl.logging.ERROR)  # orbax warns of what reading only means
     console = Console()
     try:
         if options.command == "show":

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from gguf.quants import dequantize
 
+from taorl_jax.models.checkpoint.files import some
 from taorl_jax.models.checkpoint.names import torch_shapes
 from taorl_jax.models.checkpoint.write import (
     MAX_SHARD_BYTES,
@@ -88,6 +89,8 @@ def _config(reader: gguf.GGUFReader) -> dict:
         raise CheckpointError(
             f"general.architecture={family!r} is not supported; those known are {', '.join(_FAMILIES)}"
         )
+    if _field(reader, "split.count", 1) > 1:
+        raise CheckpointError("split.count is above 1: join its parts with `llama-gguf-split --merge` first")
     get = lambda name, *default: _field(reader, f"{family}.{name}", *default)
     for name in _REFUSED:
         if get(name, 0):
@@ -151,7 +154,10 @@ def _tensors(reader: gguf.GGUFReader, model: ModelConfig, dtype) -> list[Tensor]
         if (shape := tuple(map(int, reversed(stored[name].shape)))) != wanted[name][1]
     ]
     if missing or unknown or wrong:
-        raise CheckpointError(f"tensors missing {missing}, not supported {unknown}, of another shape {wrong}")
+        raise CheckpointError(
+            f"tensors missing: {some(missing) or 'none'}; not supported: {some(unknown) or 'none'}; "
+            f"of another shape: {some(wrong) or 'none'}"
+        )
     return [
         Tensor(name, shape, dtype, functools.partial(_read, stored[ours], name, model, dtype))
         for ours, (name, shape) in wanted.items()

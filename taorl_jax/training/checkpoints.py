@@ -15,8 +15,8 @@ class CheckpointFailed(UserError):
     """A checkpoint could not be written; the message holds the directory, the free space and the remedy."""
 
 
-class OtherArchitecture(UserError):
-    """A checkpoint does not hold the parameters that the config's policy has."""
+class OtherArchitecture(UserError, ValueError):
+    """A checkpoint does not hold the arrays that the config's policy has."""
 
 
 class Checkpoints:
@@ -87,8 +87,9 @@ class Checkpoints:
 
         Raises:
           FileNotFoundError: there is no checkpoint of this step.
-          ValueError: the saved state has another structure or other shapes.
+          OtherArchitecture: the arrays saved have other names or shapes.
         """
+        self._require_shapes(step, abstract_state)
         items = ocp.args.Composite(
             state=ocp.args.StandardRestore(abstract_state), host_state=ocp.args.JsonRestore()
         )
@@ -106,24 +107,25 @@ class Checkpoints:
           FileNotFoundError: there is no checkpoint of this step.
           OtherArchitecture: the parameters saved have other names or shapes.
         """
-        if step not in self._manager.all_steps():
-            raise FileNotFoundError(f"{self._directory} has no checkpoint of step {step}")
-        self._require_shapes(step, abstract_params)
+        self._require_shapes(step, abstract_params, "params")
         where = jax.tree.map(
             lambda leaf: ocp.ArrayRestoreArgs(
                 sharding=leaf.sharding, global_shape=leaf.shape, dtype=leaf.dtype
             ),
             abstract_params,
         )
-        state = ocp.args.PyTreeRestore(
+        wanted = ocp.args.PyTreeRestore(
             {"params": abstract_params}, restore_args={"params": where}, partial_restore=True
         )
-        return self._manager.restore(step, args=ocp.args.Composite(state=state))["state"]["params"]
+        # The manager reads an item in the one way in which it was first saved or read: whole.
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            return reader.restore(self._directory / str(step) / "state", args=wanted)["params"]
 
-    def _require_shapes(self, step: int, abstract_params: Any):
-        with ocp.StandardCheckpointer() as reader:
-            metadata = reader.metadata(self._directory / str(step) / "state")
-        saved, wanted = _shapes(metadata.item_metadata.tree["params"]), _shapes(abstract_params)
+    def _require_shapes(self, step: int, abstract_tree: Any, part: str | None = None):
+        if step not in self._manager.all_steps():
+            raise FileNotFoundError(f"{self._directory} has no checkpoint of step {step}")
+        tree = ocp.PyTreeCheckpointHandler().metadata(self._directory / str(step) / "state").tree
+        saved, wanted = _shapes(tree if part is None else tree[part]), _shapes(abstract_tree)
         different = sorted(
             name for name in saved.keys() | wanted.keys() if saved.get(name) != wanted.get(name)
         )
@@ -180,7 +182,7 @@ def abstract(state: Any) -> Any:
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     """Names with slashes between -> shapes."""
+    leaves = jax.tree.leaves_with_path(tree)
     return {
-        "/".join(str(key.key) for key in path): tuple(leaf.shape)
-        for path, leaf in jax.tree.leaves_with_path(tree)
+        jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves
     }

@@ -1,6 +1,7 @@
 """Checkpoint folders against `transformers` and `safetensors`: read, refused by name, written back."""
 
 import errno
+import importlib
 import json
 import shutil
 
@@ -69,6 +70,13 @@ def test_parameters_are_the_tensors_transposed(policy):
     np.testing.assert_array_equal(params["layers"]["mlp"]["up_kernel"][1], tensors[UP].T)
     query = params["layers"]["attention"]["query_kernel"][0]  # [hidden, heads, head_dim]
     np.testing.assert_array_equal(query.reshape(32, 32), tensors[QUERY].T)
+
+
+def test_many_small_readings_make_the_same_parameters(policy, monkeypatch):
+    _, whole = load(policy)
+    monkeypatch.setattr(importlib.import_module("taorl_jax.models.checkpoint.load"), "_PIECE_BYTES", 1)
+    _, pieced = load(policy)
+    jax.tree.map(np.testing.assert_array_equal, pieced, whole)
 
 
 @pytest.mark.parametrize("stored", ["bfloat16", "float16", "float32"])

@@ -110,7 +110,7 @@ def writer_of(path, family, backend, *, pre="smollm", **changes):
     writer.add_pad_token_id(2)
     writer.add_chat_template(TEMPLATE)
     for name, value in changes.items():
-        getattr(writer, name)(value)
+        getattr(writer, name)(*(value if isinstance(value, tuple) else (value,)))
     return writer
 
 
@@ -204,6 +204,7 @@ def test_the_tokenizer_gives_the_same_ids(tmp_path, backend):
         ("llama", {"add_rope_scaling_type": gguf.RopeScalingType.YARN}, r"yarn"),
         ("llama", {"add_sliding_window": 64}, r"llama\.attention\.sliding_window=64"),
         ("llama", {"add_expert_count": 8}, r"llama\.expert_count=8"),
+        ("llama", {"add_uint16": ("split.count", 3)}, r"split\.count is above 1"),
         ("llama", {"add_rope_dimension_count": 8}, r"llama\.rope\.dimension_count=8"),
     ],
 )
@@ -229,7 +230,7 @@ def test_tensors_that_do_not_fit_and_files_cut_short_are_refused(tmp_path, backe
     writer.add_tensor("token_embd.weight", np.zeros((backend.get_vocab_size(), 64), np.float32))
     writer.add_tensor("rope_freqs.weight", np.zeros(8, np.float32))
     finish(writer)
-    with pytest.raises(CheckpointError, match=r"missing.*blk\.0\.attn_k\.weight.*not supported.*rope_freqs"):
+    with pytest.raises(CheckpointError, match=r"missing: blk\.0\.attn_k\.weight.*not supported.*rope_freqs"):
         convert_gguf(tmp_path / "few.gguf", tmp_path / "folder")
     data = (tmp_path / "few.gguf").read_bytes()
     for length in (0, 3, 100, 5000, len(data) - 200):

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from taorl_jax.training.checkpoints import Checkpoints, abstract
+from taorl_jax.training.checkpoints import Checkpoints, OtherArchitecture, abstract
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 HOST_STATE = {"iterator": {"position": 7, "epoch": 1}, "seed": 3, "names": ["a", "b"]}
@@ -96,8 +96,32 @@ def test_refuses_other_shapes(open_checkpoints):
     checkpoints = open_checkpoints()
     checkpoints.save(1, make_state(1, size=16), {})
     checkpoints.wait()
-    with pytest.raises(ValueError, match="shape"):
+    told = r"step 1 of .*another architecture.* of 3 differences, opt/1/0/mu/w is \(16, 4\) there, \(8, 4\)"
+    with pytest.raises(OtherArchitecture, match=told):
         checkpoints.restore(1, abstract(make_state(1, size=8)))
+    with pytest.raises(OtherArchitecture, match=r"w is \(16, 4\) there, \(8, 4\) in the config"):
+        checkpoints.restore_params(1, abstract(make_state(1, size=8))["params"])
+
+
+def test_refuses_a_state_of_other_parts(open_checkpoints):
+    checkpoints = open_checkpoints()
+    checkpoints.save(1, make_state(1), {})
+    checkpoints.wait()
+    state = abstract(make_state(1))
+    more = state | {"params": state["params"] | {"bias": state["step"]}}
+    with pytest.raises(OtherArchitecture, match=r"params/bias is absent there, \(\) in the config"):
+        checkpoints.restore(1, more)
+
+
+def test_parameters_alone_are_read_without_the_rest(open_checkpoints):
+    checkpoints = open_checkpoints()
+    state = make_state(1)
+    checkpoints.save(1, state, {})
+    checkpoints.wait()
+    params = checkpoints.restore_params(1, abstract(state)["params"])
+    assert_equal_states(params, state["params"])
+    with pytest.raises(FileNotFoundError, match="no checkpoint of step 9"):
+        checkpoints.restore_params(9, abstract(state)["params"])
 
 
 def test_refuses_to_keep_nothing(tmp_path):

@@ -70,7 +70,7 @@ class Weights:
                 if name in self.file_of and self[name].get_dtype() not in DTYPES
             ],
         }
-        told = [f"{kind}: {_some(names)}" for kind, names in faults.items() if names]
+        told = [f"{kind}: {some(names)}" for kind, names in faults.items() if names]
         if told:
             raise CheckpointError(
                 f"policy.checkpoint: {self._folder} does not fit its config.json; {'; '.join(told)}"
@@ -145,6 +145,7 @@ def _open(path: pathlib.Path):
         raise CheckpointError(f"policy.checkpoint: {path} can't be read ({error}); {remedy}") from error
 
 
-def _some(names: list[str], shown: int = 5) -> str:
+def some(names: list[str], shown: int = 5) -> str:
+    """The first few of a list, and how many more there are."""
     rest = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + rest
