@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 
 from taorl_jax.errors import UserError
@@ -88,28 +89,23 @@ def read_model_config(folder) -> ModelConfig:
         return parse_model_config(raw)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    except KeyError as error:
-        raise CheckpointError(f"{path} lacks {error}; copy it again from the model's own folder") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path} has a value of the wrong type ({error})") from error
 
 
 def parse_model_config(raw: dict) -> ModelConfig:
     """A model's `config.json`, already parsed, of transformers 4 or 5.
 
     Raises:
-      CheckpointError: a setting that is not supported, by name.
-      KeyError, TypeError, ValueError, AttributeError: a setting is missing or has the wrong type.
+      CheckpointError: a setting that is missing, malformed or not supported, by name.
     """
     family = raw.get("model_type")
     if family not in ("qwen2", "qwen3", "llama"):
         raise CheckpointError(
             f"model_type={family!r} is not supported; the decoder knows qwen2 (and 2.5), qwen3 and llama"
         )
-    sliding = [kind for kind in raw.get("layer_types") or () if kind != "full_attention"]
+    layer_types = _value(raw, "layer_types", list, [])
     for key, refused in {
         "use_sliding_window": bool(raw.get("use_sliding_window")),
-        "layer_types": bool(sliding),
+        "layer_types": any(kind != "full_attention" for kind in layer_types),
         "hidden_act": raw.get("hidden_act", "silu") != "silu",
         "attention_dropout": bool(raw.get("attention_dropout")),
         "quantization_config": raw.get("quantization_config") is not None,
@@ -117,23 +113,26 @@ def parse_model_config(raw: dict) -> ModelConfig:
         if refused:
             raise CheckpointError(f"{key}={raw.get(key)!r} is not supported")
     rope_theta, rope_scaling = _read_rope(raw)
-    bias = bool(raw.get("attention_bias", False))
+    bias = _value(raw, "attention_bias", bool, False)
+    hidden, heads = _value(raw, "hidden_size", int), _value(raw, "num_attention_heads", int)
+    # `Qwen3Config` has this default whatever the hidden size.
+    head_dim = 128 if family == "qwen3" else hidden // heads
     model = ModelConfig(
-        vocab_size=int(raw["vocab_size"]),
-        hidden=int(raw["hidden_size"]),
-        mlp=int(raw["intermediate_size"]),
-        layers=int(raw["num_hidden_layers"]),
-        heads=int(raw["num_attention_heads"]),
-        kv_heads=int(raw.get("num_key_value_heads") or raw["num_attention_heads"]),
-        head_dim=int(_head_dim(raw, family)),
-        max_positions=int(raw["max_position_embeddings"]),
+        vocab_size=_value(raw, "vocab_size", int),
+        hidden=hidden,
+        mlp=_value(raw, "intermediate_size", int),
+        layers=_value(raw, "num_hidden_layers", int),
+        heads=heads,
+        kv_heads=_value(raw, "num_key_value_heads", int, heads),
+        head_dim=_value(raw, "head_dim", int, head_dim),
+        max_positions=_value(raw, "max_position_embeddings", int),
         rope_theta=rope_theta,
-        norm_epsilon=float(raw["rms_norm_eps"]),
-        tied_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        norm_epsilon=_value(raw, "rms_norm_eps", float),
+        tied_embeddings=_value(raw, "tie_word_embeddings", bool, False),
         model_type=family,
         qkv_bias=family == "qwen2" or bias,
         out_bias=family != "qwen2" and bias,
-        mlp_bias=family == "llama" and bool(raw.get("mlp_bias", False)),
+        mlp_bias=family == "llama" and _value(raw, "mlp_bias", bool, False),
         query_key_norm=family == "qwen3",
         rope_scaling=rope_scaling,
     )
@@ -145,34 +144,41 @@ def parse_model_config(raw: dict) -> ModelConfig:
     return model
 
 
-def _head_dim(raw: dict, family: str):
-    if raw.get("head_dim"):
-        return raw["head_dim"]
-    if family == "qwen3":
-        return 128  # the default of `Qwen3Config`, whatever the hidden size
-    return raw["hidden_size"] // raw["num_attention_heads"]
+def _value(settings: dict, key: str, kind: type, default=None):
+    """`settings[key]` of `kind`, or `default` if it is absent or null; numbers must be positive."""
+    value = settings.get(key)
+    if value is None:
+        if default is None:
+            raise CheckpointError(f"{key} is missing; copy the file again from the model's own folder")
+        return default
+    kinds = (int, float) if kind is float else kind
+    number = kind in (int, float)
+    if not isinstance(value, kinds) or (number and (isinstance(value, bool) or not 0 < value < math.inf)):
+        what = f"a positive {kind.__name__}" if number else f"a {kind.__name__}"
+        raise CheckpointError(f"{key}={value!r} must be {what}")
+    return kind(value)
 
 
 def _read_rope(raw: dict) -> tuple[float, RopeScaling | None]:
     """(theta, scaling) from `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (4)."""
-    key = "rope_parameters" if raw.get("rope_parameters") else "rope_scaling"
-    settings = raw.get(key) or {}
-    theta = float(settings.get("rope_theta", raw.get("rope_theta", 10_000.0)))
+    new, old = _value(raw, "rope_parameters", dict, {}), _value(raw, "rope_scaling", dict, {})
+    if new and old and new != old:
+        raise CheckpointError(f"rope_scaling={old!r} contradicts rope_parameters={new!r}; remove one of them")
+    settings, key = (new, "rope_parameters") if new else (old, "rope_scaling")
+    theta = _value(settings, "rope_theta", float, _value(raw, "rope_theta", float, 10_000.0))
     kind = settings.get("rope_type", settings.get("type", "default"))
-    if kind == "default":
-        scaling = None
-    elif kind == "linear":
-        scaling = RopeScaling("linear", float(settings["factor"]))
-    elif kind == "llama3":
-        scaling = RopeScaling(
-            "llama3",
-            float(settings["factor"]),
-            float(settings["low_freq_factor"]),
-            float(settings["high_freq_factor"]),
-            int(settings["original_max_position_embeddings"]),
-        )
-    else:
-        raise CheckpointError(f"{key}={settings!r} is not supported; of scalings, linear and llama3 are")
-    if settings.get("partial_rotary_factor", 1.0) != 1.0 or raw.get("partial_rotary_factor", 1.0) != 1.0:
+    if any(part.get("partial_rotary_factor") not in (None, 1.0) for part in (settings, raw)):
         raise CheckpointError("partial_rotary_factor is not supported: the whole head is rotated")
-    return theta, scaling
+    if kind == "default":
+        return theta, None
+    if kind == "linear":
+        return theta, RopeScaling("linear", _value(settings, "factor", float))
+    if kind == "llama3":
+        return theta, RopeScaling(
+            "llama3",
+            _value(settings, "factor", float),
+            _value(settings, "low_freq_factor", float),
+            _value(settings, "high_freq_factor", float),
+            _value(settings, "original_max_position_embeddings", int),
+        )
+    raise CheckpointError(f"{key}={settings!r} is not supported; of scalings, linear and llama3 are")

@@ -67,7 +67,7 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path, key, value):
 
 @pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "num_hidden_layers", "rms_norm_eps"])
 def test_a_missing_key_is_named(tmp_path, key):
-    with pytest.raises(CheckpointError, match=rf"config\.json lacks '{key}'"):
+    with pytest.raises(CheckpointError, match=rf"config\.json: {key} is missing"):
         read(tmp_path, {name: value for name, value in QWEN2.items() if name != key})
 
 
@@ -78,5 +78,43 @@ def test_malformed_files_are_refused(tmp_path):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(CheckpointError, match=reason):
             read_model_config(tmp_path)
-    with pytest.raises(CheckpointError, match="wrong type"):
-        read(tmp_path, QWEN2 | {"hidden_size": "wide"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_size", "wide"),
+        ("num_hidden_layers", 2.5),
+        ("num_attention_heads", 0),
+        ("vocab_size", True),
+        ("rms_norm_eps", [1e-5]),
+        ("rope_theta", float("nan")),
+        ("head_dim", -8),
+        ("tie_word_embeddings", "false"),
+        ("rope_scaling", "linear"),
+        ("layer_types", 3),
+    ],
+)
+def test_a_malformed_value_is_named(tmp_path, key, value):
+    with pytest.raises(CheckpointError, match=rf"config\.json: {key}=.* must be a"):
+        read(tmp_path, QWEN2 | {key: value})
+
+
+@pytest.mark.parametrize("missing", ["factor", "low_freq_factor", "original_max_position_embeddings"])
+def test_an_incomplete_scaling_is_named(tmp_path, missing):
+    whole = {
+        "rope_type": "llama3",
+        "factor": 4.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 3.0,
+        "original_max_position_embeddings": 32,
+    }
+    assert read(tmp_path, QWEN2 | {"rope_scaling": whole}).rope_scaling.original_positions == 32
+    with pytest.raises(CheckpointError, match=rf"config\.json: {missing} is missing"):
+        read(tmp_path, QWEN2 | {"rope_scaling": {k: v for k, v in whole.items() if k != missing}})
+
+
+def test_contradicting_rope_settings_are_refused(tmp_path):
+    plain = {"rope_type": "default", "rope_theta": 5000.0}
+    with pytest.raises(CheckpointError, match=r"rope_scaling=.* contradicts rope_parameters"):
+        read(tmp_path, QWEN2 | {"rope_parameters": plain, "rope_scaling": {"type": "linear", "factor": 4.0}})
