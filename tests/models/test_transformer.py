@@ -107,3 +107,20 @@ def test_the_training_program_does_not_grow_with_depth():
         return lowered.as_text().count("\n")
 
     assert program(36) == program(4)
+
+
+def test_decoding_needs_less_temporary_memory_than_one_layers_cache():
+    """Over donated caches: nothing as large as a layer's keys and values is copied or rebuilt."""
+    config = ModelConfig(64, 32, 32, 3, 4, 2, 8, 1024)
+    shapes, _ = transformer.abstract_params(config)
+    params = jax.eval_shape(transformer.unstack_layers, shapes)
+    cache = jax.eval_shape(lambda: kv_cache.empty_cache(config, rows=16, blocks=4, block=256))
+
+    def step(params, tokens, positions, cache):
+        hidden, cache = transformer.forward(config, params, tokens, positions, cache=cache)
+        return transformer.unembed(params, hidden), cache
+
+    tokens = jax.ShapeDtypeStruct((16, 1), jnp.int32)
+    compiled = jax.jit(step, donate_argnums=3).lower(params, tokens, tokens, cache).compile()
+    one_layer = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache[0]))
+    assert compiled.memory_analysis().temp_size_in_bytes < one_layer
