@@ -13,11 +13,9 @@ from jax.sharding import PartitionSpec
 
 from taorl_jax.errors import UserError
 from taorl_jax.models.kv_cache import LayerCache
+from taorl_jax.models.xla_attention import MASKED, xla_attention
 
 BACKENDS = ("xla", "splash", "cudnn")
-# Longest row whose [T, T] scores are built at once; longer ones go by blocks of so many queries.
-QUERY_BLOCK = 512
-MASKED = -1e30
 
 
 def choose_backend(setting: str, platform: str, dtype) -> str:
@@ -54,33 +52,8 @@ def packed_attention(queries_BxTxHxD, keys_BxTxKxD, values_BxTxKxD, segment_ids_
     """
     if segment_ids_BxT is None:
         segment_ids_BxT = jnp.ones(queries_BxTxHxD.shape[:2], jnp.int32)
-    functions = {"xla": _xla_attention, "splash": _splash_attention, "cudnn": _cudnn_attention}
+    functions = {"xla": xla_attention, "splash": _splash_attention, "cudnn": _cudnn_attention}
     return functions[backend](queries_BxTxHxD, keys_BxTxKxD, values_BxTxKxD, segment_ids_BxT)
-
-
-def _xla_attention(queries_BxTxHxD, keys_BxTxKxD, values_BxTxKxD, segment_ids_BxT):
-    B, T, H, D = queries_BxTxHxD.shape
-    keys, values = keys_BxTxKxD.transpose(0, 2, 3, 1), values_BxTxKxD.transpose(0, 2, 1, 3)
-    order = jnp.arange(T)
-
-    def block(queries_BxQxHxD, rows_Q, segments_BxQ):
-        mask_BxQxT = (rows_Q[:, None] >= order) & (segments_BxQ[:, :, None] == segment_ids_BxT[:, None, :])
-        return _attend(queries_BxQxHxD, keys, values, mask_BxQxT)
-
-    if T <= QUERY_BLOCK:
-        return block(queries_BxTxHxD, order, segment_ids_BxT)
-    blocks = -(-T // QUERY_BLOCK)
-    padding = blocks * QUERY_BLOCK - T
-
-    def split(x, axis):
-        x = jnp.pad(x, [(0, padding if i == axis else 0) for i in range(x.ndim)])
-        shape = (*x.shape[:axis], blocks, QUERY_BLOCK, *x.shape[axis + 1 :])
-        return jnp.moveaxis(x.reshape(shape), axis, 0)
-
-    # Rematerialised, so that the scores of one block live at a time in the backward pass as well.
-    pieces = (split(queries_BxTxHxD, 1), split(order, 0), split(segment_ids_BxT, 1))
-    attended = jax.lax.map(jax.checkpoint(lambda piece: block(*piece)), pieces)
-    return jnp.moveaxis(attended, 0, 1).reshape(B, -1, H, D)[:, :T]
 
 
 def cached_attention(queries_BxTxHxD, cache: LayerCache, positions_BxT):
@@ -119,19 +92,6 @@ def _sum_in_pairs(x_BxKxNx):
         rest = [(0, 2 * half - count if axis == 2 else 0) for axis in range(x_BxKxNx.ndim)]
         x_BxKxNx = x_BxKxNx[:, :, :half] + jnp.pad(x_BxKxNx[:, :, half:], rest)
     return x_BxKxNx[:, :, 0]
-
-
-def _attend(queries_BxTxHxD, keys_BxKxDxS, values_BxKxSxD, mask_BxTxS):
-    """A query that sees nothing gets a finite average."""
-    B, T, H, D = queries_BxTxHxD.shape
-    K = keys_BxKxDxS.shape[1]
-    queries = queries_BxTxHxD.reshape(B, T, K, H // K, D) * D**-0.5
-    scores_BxKxGxTxS = jnp.einsum(
-        "btkgd,bkds->bkgts", queries, keys_BxKxDxS, preferred_element_type=jnp.float32
-    )
-    scores_BxKxGxTxS = jnp.where(mask_BxTxS[:, None, None], scores_BxKxGxTxS, MASKED)
-    weights = jax.nn.softmax(scores_BxKxGxTxS, axis=-1).astype(values_BxKxSxD.dtype)
-    return jnp.einsum("bkgts,bksd->btkgd", weights, values_BxKxSxD).reshape(B, T, H, D)
 
 
 def _cudnn_attention(queries_BxTxHxD, keys_BxTxKxD, values_BxTxKxD, segment_ids_BxT):

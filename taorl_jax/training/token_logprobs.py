@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
+from taorl_jax.models.linear import transposed_product
+
 
 @dataclasses.dataclass(frozen=True)
 class HeadAxes:
@@ -198,7 +200,7 @@ def _backward_shard(
     gathered_VxE = _gathered(axes, table_VxE, hidden_BxTxE.dtype)
 
     def body(index_C, carry):
-        hidden_grads_NxE, table_grads_VxE = carry
+        hidden_grads_NxE, table_grads_ExV = carry
         hidden_CxE = _take(hidden_NxE, index_C)
         targets_C, entropies_C, normalisers_C = (_take(x, index_C) for x in flat)
         logprob_grads_C, entropy_grads_C = (_take(x, index_C)[:, None] for x in grads_N)
@@ -210,17 +212,15 @@ def _backward_shard(
         hidden_grads_CxE = jnp.einsum(
             "cv,ve->ce", logit_grads_CxV, gathered_VxE, preferred_element_type=jnp.float32
         )
-        table_grads_VxE += jnp.einsum(
-            "cv,ce->ve", logit_grads_CxV, hidden_CxE, preferred_element_type=jnp.float32
-        )
-        return hidden_grads_NxE.at[index_C].set(hidden_grads_CxE, mode="drop"), table_grads_VxE
+        table_grads_ExV += transposed_product(hidden_CxE, logit_grads_CxV)
+        return hidden_grads_NxE.at[index_C].set(hidden_grads_CxE, mode="drop"), table_grads_ExV
 
-    carry = (jnp.zeros(hidden_NxE.shape, jnp.float32), jnp.zeros(gathered_VxE.shape, jnp.float32))
+    carry = (jnp.zeros(hidden_NxE.shape, jnp.float32), jnp.zeros(gathered_VxE.shape[::-1], jnp.float32))
     chunks = _Chunks(axes, chunk, wanted_BxT.reshape(-1))
-    hidden_grads_NxE, table_grads_VxE = chunks.run(body, carry)
+    hidden_grads_NxE, table_grads_ExV = chunks.run(body, carry)
     hidden_grads = _sum(axes, hidden_grads_NxE).reshape(hidden_BxTxE.shape).astype(hidden_BxTxE.dtype)
     if axes.embed:
-        table_grads_VxE = lax.psum_scatter(table_grads_VxE, axes.embed, scatter_dimension=1, tiled=True)
+        table_grads_ExV = lax.psum_scatter(table_grads_ExV, axes.embed, scatter_dimension=0, tiled=True)
     rest = tuple(name for name in axes.rows if name not in axes.embed)
-    table_grads_VxE = lax.psum(table_grads_VxE, rest) if rest else table_grads_VxE
-    return hidden_grads, table_grads_VxE.astype(table_VxE.dtype)
+    table_grads_ExV = lax.psum(table_grads_ExV, rest) if rest else table_grads_ExV
+    return hidden_grads, table_grads_ExV.T.astype(table_VxE.dtype)

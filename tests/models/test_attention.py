@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taorl_jax.errors import UserError
-from taorl_jax.models import attention
+from taorl_jax.models import attention, xla_attention
 
 
 def random_inputs(T, H, K, D, segments, rows=2):
@@ -36,7 +36,7 @@ def plain_attention(queries, keys, values, segment_ids):
 
 @pytest.mark.parametrize("block", [4, 7, 512])
 def test_xla_attention_by_blocks_of_queries_equals_plain_attention(block, monkeypatch):
-    monkeypatch.setattr(attention, "QUERY_BLOCK", block)
+    monkeypatch.setattr(xla_attention, "QUERY_BLOCK", block)
     inputs = random_inputs(T=18, H=4, K=2, D=6, segments=3)
     got = attention.packed_attention(*inputs, "xla")
     expected = plain_attention(*(np.asarray(x, np.float64) for x in inputs))
@@ -53,7 +53,7 @@ def test_gradients_by_blocks_equal_those_in_one_piece(monkeypatch):
         return jax.grad(loss, argnums=(0, 1, 2))(*inputs[:3])
 
     whole = grads()
-    monkeypatch.setattr(attention, "QUERY_BLOCK", 5)
+    monkeypatch.setattr(xla_attention, "QUERY_BLOCK", 5)
     for got, expected in zip(grads(), whole, strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-5)
 

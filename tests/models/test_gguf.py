@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gguf.quants import dequantize, quantize
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 pytest.importorskip("torch", reason="the oracle is installed on Python 3.11 only")
 
@@ -20,10 +20,8 @@ from worlds import TEXTS
 
 from taorl_jax.models import transformer
 from taorl_jax.models.gguf_folder import convert_gguf
-from taorl_jax.models.gguf_tokenizer import build_tokenizer
 from taorl_jax.models.model_config import CheckpointError
 from taorl_jax.models.tokenizer import Tokenizer
-from tools.quickstart_tokenizer import SPLIT, train_tokenizer
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -237,36 +235,3 @@ def test_tensors_that_do_not_fit_and_files_cut_short_are_refused(tmp_path, backe
         (tmp_path / "cut.gguf").write_bytes(data[:length])
         with pytest.raises(CheckpointError, match=r"cut\.gguf can't be read as GGUF"):
             convert_gguf(tmp_path / "cut.gguf", tmp_path / "folder")
-
-
-@pytest.mark.parametrize("rule", ["qwen2", "llama-bpe"])
-def test_other_rules_of_splitting(rule):
-    """Qwen's, with single digits and NFC, and that of Llama 3, with three digits and a first token."""
-    source = train_tokenizer([*TEXTS * 20, "1234567 é"], 330)
-    backend = Backend.from_str(source.backend_tokenizer.to_str())
-    if rule == "llama-bpe":
-        backend.normalizer = None
-        pieces = pre_tokenizers.Split(Regex(SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|")), "isolated")
-        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = pre_tokenizers.Sequence([pieces, level])
-    vocabulary = backend.get_vocab()
-    tokens = [*sorted(vocabulary, key=vocabulary.get), "<tool>", "[PAD]"]
-    types = [gguf.TokenType.CONTROL if token in SPECIAL else gguf.TokenType.NORMAL for token in tokens]
-    types[-2:] = gguf.TokenType.USER_DEFINED, gguf.TokenType.UNUSED
-    values = {
-        "ggml.model": "gpt2",
-        "ggml.pre": rule,
-        "ggml.tokens": tokens,
-        "ggml.token_type": types,
-        "ggml.merges": [" ".join(pair) for pair in json.loads(backend.to_str())["model"]["merges"]],
-        "ggml.bos_token_id": vocabulary["<|endoftext|>"],
-        "ggml.add_bos_token": rule == "llama-bpe",
-    }
-    built = build_tokenizer(lambda name, *default: values.get(name, *default))
-    for text in (*TEXTS, "1234567 + 12", "e\u0301 é\n\n it's  \t", "a<|im_end|>"):
-        assert built.encode(text, add_special_tokens=False) == backend.encode(text).ids
-    first = [vocabulary["<|endoftext|>"]] if rule == "llama-bpe" else []
-    assert built.encode("12") == first + backend.encode("12").ids
-    assert built.encode("<tool>", add_special_tokens=False) == [len(tokens) - 2]
-    assert not built.added_tokens_decoder[len(tokens) - 2].special
-    assert "[PAD]" not in built.get_vocab()
