@@ -26,7 +26,7 @@ from taorl_jax.training.learner import Learner
 from taorl_jax.training.packing import lay_out, pack
 from taorl_jax.training.setup import prepare
 
-SAMPLES = 6
+SAMPLES = 5
 PROBLEM = Problem("p", "q", "7", "")
 
 
@@ -48,12 +48,12 @@ class World:
         ]
 
     def config(self, **overrides):
-        """Budgets for several turns; the cache grows from 32 to 64, 128 and 192 tokens and shrinks again.
+        """Budgets for several turns; the cache grows from 48 to 96 and 192 tokens and shrinks again.
 
-        Slots * heads * 32 is 4,096: XLA's CPU backend computes the exponentials of smaller arrays in another
-        way, and then the length of the cache would show in the last bit.
+        Slots * heads * 48 exceeds 4,096: XLA's CPU backend computes the exponentials of smaller arrays in
+        another way, and then the length of the cache would show in the last bit.
         """
-        sizes = {"rollout__turn_tokens": 40, "rollout__max_turns": 4, "rollout__cache_bucket": 32}
+        sizes = {"rollout__turn_tokens": 40, "rollout__max_turns": 4, "rollout__cache_bucket": 48}
         return worlds.make_config(self.policy, **(sizes | {"rollout__slots": 32} | overrides))
 
     def engine(self, **overrides):
@@ -219,7 +219,7 @@ def assert_same_bits(trajectories, reference):
 @settings(max_examples=200, deadline=None)
 @given(
     order=st.permutations(range(8)),
-    chunk=st.sampled_from([1, 4, 11]),
+    chunk=st.sampled_from([3, 4]),
     delay_s=st.sampled_from([0.0, 0.005, 0.05]),
     delay_seed=st.integers(0, 99),
 )
@@ -231,7 +231,7 @@ def test_bits_depend_on_no_order_chunk_or_delay(world, reference, order, chunk, 
     assert_same_bits(trajectories, reference)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(chosen=st.sets(st.integers(0, 7), min_size=1, max_size=4))
 def test_bits_depend_on_no_company(world, reference, chosen):
     """Some of the prompts alone: a re-rolled or resumed episode meets other neighbours."""
