@@ -6,34 +6,17 @@ import numpy as np
 import optax
 import pytest
 import worlds
+from training.episodes import COUNT, batch_of, make_episodes
 
 from taorl_jax.models import transformer
-from taorl_jax.rollout.trajectory import Trajectory
 from taorl_jax.training.learner import Learner
 from taorl_jax.training.optimiser import make_optimiser
-from taorl_jax.training.packing import lay_out, pack
 from taorl_jax.training.setup import prepare
-
-COUNT = 6
 
 
 @pytest.fixture(scope="module")
 def episodes():
-    """Six random episodes of 5 to 30 tokens, with an observation in the middle; advantages a token."""
-    rng = np.random.default_rng(0)
-    trajectories, advantages, old = [], [], []
-    for i in range(COUNT):
-        t = Trajectory(i, 0, rng.integers(0, 300, 3))
-        for turn in range(2):
-            n = int(rng.integers(1, 10))
-            t.append_policy(rng.integers(0, 300, n), np.full(n, -1.0), np.full(n, 1.0))
-            if turn == 0:
-                t.append_observation(rng.integers(0, 300, rng.integers(1, 6)))
-            t.turns += 1
-        trajectories.append(t)
-        advantages.append(rng.normal(size=len(t)).astype(np.float32))
-        old.append(rng.normal(-5.5, 0.5, len(t)).astype(np.float32))
-    return trajectories, advantages, old
+    return make_episodes(vocabulary=300)
 
 
 def make(policy, **overrides):
@@ -43,19 +26,10 @@ def make(policy, **overrides):
     return config, setup, learner, learner.load(policy)
 
 
-def batch_of(episodes, learner, micro_rows, row_tokens=192, order=range(COUNT), extra_rows=0):
-    trajectories, advantages, old = ([column[i] for i in order] for column in episodes)
-    layout = lay_out([len(t) for t in trajectories], COUNT + extra_rows, row_tokens, micro_rows)
-    packed = pack(trajectories, layout).replace(
-        advantages=layout.spread(advantages, np.float32), old_logprobs=layout.spread(old, np.float32)
-    )
-    return layout, learner.place(packed)
-
-
 def one_update(policy, episodes, micro_rows=2, **layout_arguments):
     _, _, learner, state = make(policy, train__micro_rows=micro_rows)
-    layout, packed = batch_of(episodes, learner, micro_rows, **layout_arguments)
-    state, metrics = learner.update(state, packed, layout.micro_batches)
+    layout, packed = batch_of(episodes, micro_rows, **layout_arguments)
+    state, metrics = learner.update(state, learner.place(packed), layout.micro_batches)
     return jax.device_get((state.params, metrics))
 
 
@@ -78,7 +52,7 @@ def reference_update(policy, episodes):
             count += t.loss_mask[1:].sum()
         return total / count
 
-    value, grads = jax.value_and_grad(loss)(state.params)
+    value, grads = jax.jit(jax.value_and_grad(loss))(state.params)
     clipped = optax.clip_by_global_norm(config.train.grad_clip)
     norm = optax.tree.norm(grads)
     grads, _ = clipped.update(grads, clipped.init(grads))
@@ -123,7 +97,8 @@ def test_no_split_matters(tiny_policy, episodes, split):
 @pytest.mark.parametrize("temperature", [0.6, 1.3])
 def test_ratio_is_one_before_the_first_update_at_any_temperature(tiny_policy, episodes, temperature):
     _, _, learner, state = make(tiny_policy, rollout__temperature=temperature)
-    layout, packed = batch_of(episodes, learner, 4)
+    layout, packed = batch_of(episodes, 4)
+    packed = learner.place(packed)
     old_logprobs, _ = learner.score(state.params, packed, layout.micro_batches)
     _, metrics = learner.update(state, packed.replace(old_logprobs=old_logprobs), layout.micro_batches)
     np.testing.assert_allclose(metrics["ratio_mean"], 1.0, atol=1e-6)
@@ -135,7 +110,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny_policy, episodes):
     broken = (trajectories, [np.full_like(a, np.nan) for a in advantages], old)
     _, _, learner, state = make(tiny_policy)
     before = jax.device_get(state)
-    layout, packed = batch_of(broken, learner, 4)
+    layout, packed = batch_of(broken, 4)
+    packed = learner.place(packed)
     state, metrics = learner.update(state, packed, layout.micro_batches)
     assert metrics["skipped_updates"] == 1
     for old_leaf, new_leaf in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
@@ -145,8 +121,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny_policy, episodes):
 def test_updates_compile_once_however_many_trajectories_there_are(tiny_policy, episodes):
     _, _, learner, state = make(tiny_policy)
     for order in (range(COUNT), range(2), range(4)):
-        layout, packed = batch_of(episodes, learner, 4, order=order, extra_rows=0)
-        state, _ = learner.update(state, packed, layout.micro_batches)
+        layout, packed = batch_of(episodes, 4, order=order)
+        state, _ = learner.update(state, learner.place(packed), layout.micro_batches)
     assert learner._update._cache_size() == 1
 
 
