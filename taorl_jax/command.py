@@ -18,6 +18,13 @@ from taorl_jax.errors import UserError
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file, e.g. experiments/quickstart.py or experiments/quickstart.py:arm=tir."
 )
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator",
+    None,
+    'On several hosts: HOST:PORT of process 0, or "auto" under Slurm, Open MPI or Kubernetes. TPU pods: omit.',
+)
+_PROCESSES = flags.DEFINE_integer("processes", None, "How many processes the run has, with --coordinator.")
+_PROCESS = flags.DEFINE_integer("process", None, "Which of them this is, from 0, with --coordinator.")
 _PREFIX = "--config."
 
 
@@ -27,7 +34,11 @@ def run(main: Callable[[ConfigDict, Console], None]):
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     console = Console()
     try:
-        main(parse(sys.argv), console)
+        config = parse(sys.argv)
+        from taorl_jax.distributed import hosts
+
+        hosts.initialize(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+        main(config, console)
     except UserError as error:
         _fail(str(error))
     except OSError as error:

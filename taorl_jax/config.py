@@ -1,6 +1,7 @@
 """The base config, the paper's arms as deltas on it, and the checks made before any device work."""
 
 import difflib
+import math
 
 from ml_collections import ConfigDict
 
@@ -144,6 +145,20 @@ def base_config() -> ConfigDict:
     c.mesh.data = 1  # copies of the policy; batch rows are spread over data * fsdp
     c.mesh.fsdp = 1  # parameters sharded over it
     c.mesh.tensor = 1  # heads, MLP and vocabulary sharded over it
+    c.mesh.rollout_tensor = 0  # devices of a host that share one copy for the sampler; 0: mesh.tensor
+
+    c.mesh.rules = ConfigDict()  # in training: which mesh axes shard a logical axis; commas between
+    c.mesh.rules.batch = "data,fsdp"  # rows of activations
+    c.mesh.rules.length = ""  # tokens of a row
+    c.mesh.rules.activation = ""  # hidden size of activations
+    c.mesh.rules.layers = ""  # the stacked layers
+    c.mesh.rules.embed = "fsdp"  # hidden size of parameters
+    c.mesh.rules.norm = ""  # scales of norms
+    c.mesh.rules.vocab = "tensor"  # rows of embedding and unembedding
+    c.mesh.rules.heads = "tensor"  # query heads
+    c.mesh.rules.kv_heads = "tensor"  # replicated where they do not divide
+    c.mesh.rules.head_dim = ""  # inside a head
+    c.mesh.rules.mlp = "tensor"  # inner size of the MLP
     return c
 
 
@@ -198,16 +213,24 @@ def apply_presets(config: ConfigDict, names: str) -> ConfigDict:
     return config.lock()
 
 
-def apply_argument(config: ConfigDict, argument: str) -> ConfigDict:
-    """Applies what stands behind the colon of `--config file.py:arm=NAME`, and locks the config."""
-    if argument:
-        key, _, arm = argument.partition("=")
-        if key != "arm" or arm not in ARMS:
-            arms = ", ".join(ARMS)
-            raise ConfigError(f"--config ...:{argument} is not understood; write :arm= and one of {arms}")
-        config.arm = arm
+def apply_argument(config: ConfigDict, argument: str, pods: dict[str, dict] | None = None) -> ConfigDict:
+    """Applies what stands behind the colon of `--config file.py:arm=NAME,pod=NAME`, and locks the config.
+
+    Args:
+      config: the config so far.
+      argument: may be empty.
+      pods: name of a machine -> what the config changes for it; None: the config is for any machine.
+    """
+    choices = {"arm": ARMS} | ({"pod": pods} if pods else {})
+    for part in filter(None, argument.split(",")):
+        key, _, name = part.partition("=")
+        if name not in choices.get(key, ()):
+            known = "; or ".join(f":{key}= and one of {', '.join(names)}" for key, names in choices.items())
+            raise ConfigError(f"--config ...:{part} is not understood; write {known}")
+        if key == "arm":
+            config.arm = name
         with config.unlocked():
-            config.update_from_flattened_dict(ARMS[arm])
+            config.update_from_flattened_dict(choices[key][name])
     return config.lock()
 
 
@@ -232,6 +255,11 @@ def row_tokens(config: ConfigDict) -> int:
     """Tokens of a packed row; kernels tile long ones by 128."""
     tokens = config.train.row_tokens or config.rollout.context_tokens
     return tokens if config.train.row_tokens or tokens < 1024 else -(-tokens // 128) * 128
+
+
+def mesh_axes(rule: str) -> tuple[str, ...]:
+    """The mesh axes that a value of `mesh.rules` names."""
+    return tuple(axis.strip() for axis in rule.split(",") if axis.strip())
 
 
 def nearest_key(name: str, config: ConfigDict) -> str:
@@ -333,8 +361,68 @@ def _check_values(c: ConfigDict):
     _require(c.loss.dual_clip > 1, f"loss.dual_clip={c.loss.dual_clip} must be above 1")
 
 
-def validate(c: ConfigDict, model: ModelConfig, devices: int) -> dict:
-    """Checks sizes and budgets against each other, the model and the number of devices.
+def _check_mesh(c: ConfigDict, model: ModelConfig, devices: int, hosts: int) -> int:
+    """Refuses sizes that the mesh does not divide; returns the number of devices used."""
+    axes = {"data": c.mesh.data, "fsdp": c.mesh.fsdp, "tensor": c.mesh.tensor}
+    used = c.mesh.data * c.mesh.fsdp * c.mesh.tensor
+    product = f"mesh.data * mesh.fsdp * mesh.tensor = {used} devices"
+    _require(used <= devices, f"{product}, but jax sees {devices}")
+    _require(
+        hosts == 1 or used == devices,
+        f"{product}, but the {hosts} hosts have {devices}: a run on several hosts uses all of them",
+    )
+    shards = {}
+    for name, rule in c.mesh.rules.items():
+        unknown = [axis for axis in mesh_axes(rule) if axis not in axes]
+        _require(not unknown, f"mesh.rules.{name}={rule!r}: {unknown} is not one of {list(axes)}")
+        shards[name] = f"mesh.rules.{name}={rule!r}", math.prod(axes[axis] for axis in mesh_axes(rule))
+    own, tensor = used // hosts, c.mesh.rollout_tensor or c.mesh.tensor
+    sharing = (
+        "mesh.rollout_tensor" if c.mesh.rollout_tensor else "mesh.tensor, as mesh.rollout_tensor=0 says,"
+    )
+    fitting = [n for n in range(1, own + 1) if own % n == 0 and model.heads % n == 0 and model.mlp % n == 0]
+    _require(
+        own % tensor == 0,
+        f"{sharing} = {tensor} does not divide the {own} devices of a host; mesh.rollout_tensor may be one "
+        f"of {[n for n in fitting if model.vocab_size % n == 0]}",
+    )
+    copies = f"the {own} devices of a host / {sharing}", own // tensor
+    minibatches = "train.minibatches", c.train.minibatches
+    for name, size, (by, parts) in (
+        ("rollout.prompts", c.rollout.prompts, minibatches),
+        ("rollout.slots", c.rollout.slots, copies),
+        ("rollout.prefill_rows", c.rollout.prefill_rows, copies),
+        ("rollout.extend_rows", c.rollout.extend_rows, copies),
+        ("train.micro_rows", c.train.micro_rows, shards["batch"]),
+        ("the policy's hidden size", model.hidden, shards["embed"]),
+        ("the policy's layers", model.layers, shards["layers"]),
+        ("the policy's head size", model.head_dim, shards["head_dim"]),
+        *(
+            (f"the policy's {what}", size, way)
+            for axis, what, size in (
+                ("heads", "heads", model.heads),
+                ("mlp", "MLP size", model.mlp),
+                ("vocab", "vocabulary", model.vocab_size),
+            )
+            for way in (shards[axis], (sharing, tensor))
+        ),
+    ):
+        near = sorted({max(parts, size // parts * parts), -(-size // parts) * parts})
+        _require(
+            size % parts == 0,
+            f"{name} = {size} is not divisible by {by} = {parts}; nearest sizes that are: {near}",
+        )
+    return used
+
+
+def validate(c: ConfigDict, model: ModelConfig, devices: int, hosts: int = 1) -> dict:
+    """Checks sizes and budgets against each other, the model and the machine.
+
+    Args:
+      c: the config.
+      model: the policy's sizes.
+      devices: of all hosts.
+      hosts: of the run, with equally many devices each.
 
     Returns:
       Derived sizes, for printing and for the run directory.
@@ -343,7 +431,7 @@ def validate(c: ConfigDict, model: ModelConfig, devices: int) -> dict:
       ConfigError: naming the setting, its value, and what would work.
     """
     _check_values(c)
-    r, data_rows = c.rollout, c.mesh.data * c.mesh.fsdp
+    r = c.rollout
     _require(
         r.prompt_tokens + 1 < r.context_tokens,
         f"rollout.prompt_tokens={r.prompt_tokens} leaves no room in "
@@ -359,27 +447,7 @@ def validate(c: ConfigDict, model: ModelConfig, devices: int) -> dict:
         f"train.row_tokens={c.train.row_tokens} can't hold an episode of "
         f"rollout.context_tokens={r.context_tokens}",
     )
-    used = data_rows * c.mesh.tensor
-    _require(
-        used <= devices,
-        f"mesh.data * mesh.fsdp * mesh.tensor = {used} devices, but jax sees {devices}",
-    )
-    for name, size, by, parts in (
-        ("rollout.prompts", r.prompts, "train.minibatches", c.train.minibatches),
-        ("rollout.slots", r.slots, "mesh.data * mesh.fsdp", data_rows),
-        ("rollout.prefill_rows", r.prefill_rows, "mesh.data * mesh.fsdp", data_rows),
-        ("rollout.extend_rows", r.extend_rows, "mesh.data * mesh.fsdp", data_rows),
-        ("train.micro_rows", c.train.micro_rows, "mesh.data * mesh.fsdp", data_rows),
-        ("the policy's hidden size", model.hidden, "mesh.fsdp", c.mesh.fsdp),
-        ("the policy's heads", model.heads, "mesh.tensor", c.mesh.tensor),
-        ("the policy's MLP size", model.mlp, "mesh.tensor", c.mesh.tensor),
-        ("the policy's vocabulary", model.vocab_size, "mesh.tensor", c.mesh.tensor),
-    ):
-        near = sorted({max(parts, size // parts * parts), -(-size // parts) * parts})
-        _require(
-            size % parts == 0,
-            f"{name} = {size} is not divisible by {by} = {parts}; nearest sizes that are: {near}",
-        )
+    used = _check_mesh(c, model, devices, hosts)
     return {
         "model parameters": model.parameters,
         "episodes per draw": r.prompts * r.samples,

@@ -7,3 +7,7 @@ class UserError(Exception):
 
 class MissingFile(UserError, FileNotFoundError):
     """A file or folder that a setting names is not there."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; the message names the signal."""

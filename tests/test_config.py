@@ -75,20 +75,65 @@ def test_what_cannot_work_is_refused_by_name(overrides, message):
 @pytest.mark.parametrize(
     ("overrides", "sizes", "message"),
     [
-        ({"mesh__data": 3}, {}, r"rollout\.slots = 8 is not divisible by mesh\.data \* mesh\.fsdp = 3"),
+        (
+            {"mesh__data": 3},
+            {},
+            r"rollout\.slots = 8 is not divisible by the 3 devices of a host / .* = 3; .*\[6, 9\]",
+        ),
         ({"rollout__prefill_rows": 3, "mesh__data": 2}, {}, r"rollout\.prefill_rows = 3"),
         ({"rollout__extend_rows": 3, "mesh__data": 2}, {}, r"rollout\.extend_rows = 3"),
         ({"train__micro_rows": 3, "mesh__data": 2}, {}, r"train\.micro_rows = 3"),
-        ({"mesh__fsdp": 2}, {"hidden": 33}, r"hidden size = 33 is not divisible by mesh\.fsdp = 2"),
-        ({"mesh__tensor": 8}, {}, r"heads = 4 is not divisible by mesh\.tensor = 8"),
+        (
+            {"mesh__fsdp": 2},
+            {"hidden": 33},
+            r"hidden size = 33 is not divisible by mesh\.rules\.embed='fsdp' = 2",
+        ),
+        ({"mesh__tensor": 8}, {}, r"heads = 4 is not divisible by mesh\.rules\.heads='tensor' = 8"),
         ({"mesh__tensor": 2}, {"mlp": 47}, r"MLP size = 47"),
         ({"mesh__tensor": 2}, {"vocab_size": 321}, r"vocabulary = 321"),
+        (
+            {"mesh__data": 8, "mesh__rollout_tensor": 3},
+            {},
+            r"rollout_tensor = 3 does not divide the 8.*\[1, 2, 4\]",
+        ),
+        ({"mesh__fsdp": 4, "mesh__rollout_tensor": 4}, {"mlp": 46}, r"MLP size = 46.*rollout_tensor = 4"),
+        (
+            {"mesh__data": 2, "mesh__rules__embed": "data,model"},
+            {},
+            r"rules\.embed=.*\['model'\] is not one of",
+        ),
+        ({"mesh__fsdp": 2, "mesh__rules__layers": "fsdp"}, {"layers": 3}, r"layers = 3 .* = 2; .*\[2, 4\]"),
     ],
     ids=str,
 )
 def test_sizes_that_the_mesh_does_not_divide_are_refused(overrides, sizes, message):
     with pytest.raises(ConfigError, match=message):
         validate(config(**overrides), dataclasses.replace(MODEL, **sizes), devices=8)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"mesh__data": 4}, r"= 4 devices, but the 2 hosts have 8: a run on several hosts uses all of them"),
+        ({"mesh__data": 8, "rollout__slots": 6}, r"slots = 6 .*the 4 devices of a host .*\[4, 8\]"),
+        ({"mesh__fsdp": 8, "mesh__rollout_tensor": 8}, r"= 8 does not divide the 4 devices.*\[1, 2, 4\]"),
+    ],
+    ids=str,
+)
+def test_a_sampler_has_the_devices_of_one_host(overrides, message):
+    overrides = {"train__micro_rows": 8, "rollout__slots": 8} | overrides
+    with pytest.raises(ConfigError, match=message):
+        validate(config(**overrides), MODEL, devices=8, hosts=2)
+
+
+def test_an_argument_names_an_arm_and_a_pod():
+    pods = {"v5e-8": {"mesh.fsdp": 8}, "v5e-16": {"mesh.fsdp": 16}}
+    config = apply_argument(base_config(), "pod=v5e-16,arm=tir", pods)
+    assert (config.arm, config.mesh.fsdp, config.filter.criterion1) == ("tir", 16, False)
+    with pytest.raises(ConfigError, match=r"pod=v5e-4 is not understood.*:pod= and one of v5e-8, v5e-16"):
+        apply_argument(base_config(), "pod=v5e-4", pods)
+    with pytest.raises(ConfigError, match="pod=v5e-16 is not understood; write :arm= and one of taorl"):
+        apply_argument(base_config(), "pod=v5e-16")
 
 
 @pytest.mark.parametrize("arm", ARMS)

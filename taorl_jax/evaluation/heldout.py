@@ -12,7 +12,7 @@ from taorl_jax.evaluation.statistics import avg_at_k, pass_at_k
 from taorl_jax.rewards.math import MathJudge
 from taorl_jax.rollout.scheduler import EVALUATION, Draw, Scheduler
 from taorl_jax.rollout.trajectory import Trajectory
-from taorl_jax.training.experience import judge_all, outcomes
+from taorl_jax.training.experience import judged_episodes, outcomes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +38,10 @@ def evaluate(
       (metrics, trajectories). Unknown verdicts are left out of the shares and counted.
     """
     samples = config.eval.samples
-    trajectories, stats = scheduler.run(
-        params,
-        heldout.prompts,
-        samples,
-        Draw(config.seed, EVALUATION, step),
-        temperature=config.eval.temperature,
-        progress=progress,
-    )
-    golds = [p.problem.answer for p in heldout.prompts for _ in range(samples)]
-    judge_all(judge, trajectories, golds, progress)
+    trajectories, stats = judged_episodes(
+        scheduler, params, heldout.prompts, samples, Draw(config.seed, EVALUATION, step), judge,
+        temperature=config.eval.temperature, progress=progress,
+    )  # fmt: skip
     right_NxK, judged_NxK = outcomes(
         [trajectories[i : i + samples] for i in range(0, len(trajectories), samples)]
     )

@@ -53,6 +53,13 @@ class RolloutStats:
     slowest_s: float = 0.0  # of those, only the last 5 % of the episodes ran
 
 
+def over_hosts(stats: Sequence[RolloutStats]) -> RolloutStats:
+    """Counts of all hosts that sampled side by side; the clock is that of the slowest."""
+    slowest = max(stats, key=lambda s: s.seconds)
+    counts = [field.name for field in dataclasses.fields(RolloutStats) if field.type is int]
+    return dataclasses.replace(slowest, **{name: sum(getattr(s, name) for s in stats) for name in counts})
+
+
 @dataclasses.dataclass
 class _Episode:
     trajectory: Trajectory

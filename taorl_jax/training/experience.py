@@ -9,9 +9,10 @@ from ml_collections import ConfigDict
 from taorl_jax.algorithms.advantages import group_advantages
 from taorl_jax.algorithms.filtering import select
 from taorl_jax.data.pipeline import Prompt, PromptStream
+from taorl_jax.distributed import hosts
 from taorl_jax.rewards.math import MathJudge
 from taorl_jax.rewards.verdict import Outcome, Verdict
-from taorl_jax.rollout.scheduler import TRAINING, Draw, Scheduler
+from taorl_jax.rollout.scheduler import TRAINING, Draw, RolloutStats, Scheduler, over_hosts
 from taorl_jax.rollout.trajectory import EndReason, Trajectory
 from taorl_jax.training.rollout_metrics import filter_metrics, rollout_metrics
 
@@ -58,16 +59,10 @@ def collect(
     groups, everything, stats, dropped = [], [], [], []
     for _ in range(1 + config.rollout.refills):
         prompts = [next(stream) for _ in range(wanted - len(groups))]
-        trajectories, wave_stats = scheduler.run(
-            params,
-            prompts,
-            samples,
-            Draw(config.seed, TRAINING, step),
-            temperature=config.rollout.temperature,
-            progress=progress,
-        )
-        golds = [p.problem.answer for p in prompts for _ in range(samples)]
-        judge_all(judge, trajectories, golds, progress)
+        trajectories, wave_stats = judged_episodes(
+            scheduler, params, prompts, samples, Draw(config.seed, TRAINING, step), judge,
+            temperature=config.rollout.temperature, progress=progress,
+        )  # fmt: skip
         by_group = [trajectories[i : i + samples] for i in range(0, len(trajectories), samples)]
         selection = _select(by_group, config.filter)
         groups += [
@@ -84,6 +79,40 @@ def collect(
     kept = sum(int(keep_G.sum()) for _, _, keep_G in groups)
     metrics |= {"train/groups": len(groups), "rollout/discarded": 1 - kept / len(everything)}
     return Experience(_weigh(groups, config), metrics)
+
+
+def judged_episodes(
+    scheduler: Scheduler,
+    params,
+    prompts: list[Prompt],
+    samples: int,
+    draw: Draw,
+    judge: MathJudge,
+    *,
+    temperature: float,
+    progress: Callable[[int, int], None],
+) -> tuple[list[Trajectory], RolloutStats]:
+    """Samples and judges `samples` episodes of every prompt; arguments as of `Scheduler.run`.
+
+    Each host does those of its own prompts; then every host has all of them, so that whatever is decided
+    from them is decided alike.
+
+    Returns:
+      (trajectories, stats): in the order of the prompts, samples of one side by side; stats of all hosts.
+    """
+    own = hosts.share(prompts, lambda prompt: prompt.draw)
+
+    def sample():
+        trajectories, stats = scheduler.run(
+            params, own, samples, draw, temperature=temperature, progress=progress
+        )
+        judge_all(judge, trajectories, [p.problem.answer for p in own for _ in range(samples)], progress)
+        return trajectories, stats
+
+    by_host, stats = zip(*hosts.all_gather(hosts.on_all(sample)), strict=True)
+    place = {prompt.draw: i for i, prompt in enumerate(prompts)}
+    everything = sorted((t for part in by_host for t in part), key=lambda t: (place[t.prompt_id], t.sample))
+    return everything, over_hosts(stats)
 
 
 def judge_all(

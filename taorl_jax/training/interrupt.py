@@ -3,9 +3,7 @@
 import contextlib
 import signal
 
-
-class Interrupted(Exception):
-    """The run was asked to stop; the message names the signal."""
+from taorl_jax.errors import Interrupted
 
 
 class StopRequest:

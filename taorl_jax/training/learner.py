@@ -49,7 +49,7 @@ class Learner:
 
     def __init__(self, model: ModelConfig, mesh, config: ConfigDict):
         """Reads `policy`, `rollout`, `loss` and `train` of the config."""
-        rules = meshes.training_rules(model.kv_heads, mesh.shape["tensor"])
+        rules = meshes.training_rules(model.kv_heads, mesh.shape["tensor"], config.mesh.rules)
         self._scope = functools.partial(meshes.logical_axes, mesh, rules)
         self._model, self._mesh, self._config = model, mesh, config
         shapes, axes = transformer.abstract_params(model)
@@ -58,7 +58,7 @@ class Learner:
         self._settings = forward_settings(config, mesh.devices.flat[0].platform)
         loss = {name: config.loss[name] for name in _LOSS_OPTIONS}
         whole = meshes.replicated(mesh)
-        self._rows = NamedSharding(mesh, PartitionSpec(None, ("data", "fsdp")))
+        self._rows = NamedSharding(mesh, PartitionSpec(None, dict(rules)["batch"]))
         self._score = jax.jit(functools.partial(score, model, self._settings), out_shardings=whole)
         self._update = jax.jit(
             functools.partial(update, model, self._settings, self._optimiser, loss),
@@ -66,7 +66,9 @@ class Learner:
             out_shardings=(self._shardings, whole),
         )
         self._init = jax.jit(self._optimiser.init, out_shardings=self._shardings.opt_state)
-        to = policy_shardings(model, axes, mesh)
+        rollout_tensor = config.mesh.rollout_tensor or config.mesh.tensor
+        self._rollout_mesh = meshes.rollout_mesh(mesh, rollout_tensor)
+        to = policy_shardings(model, axes, meshes.over_hosts(mesh, rollout_tensor))
         cast = functools.partial(policy_params, self._settings.dtype)
         self._rollout_params = jax.jit(cast, out_shardings=to)
 
@@ -138,8 +140,8 @@ class Learner:
         )
 
     def place(self, batch: Packed) -> Packed:
-        """A packed batch on the mesh, rows over `data` and `fsdp`."""
-        return jax.device_put(batch, self._rows)
+        """A packed batch on the mesh, its rows spread by the rule of "batch"; the same on every host."""
+        return jax.tree.map(lambda x: meshes.put(x, self._rows), batch)
 
     def score(self, params, batch: Packed, micro_batches: int):
         """(logprobs, entropies) under the policy as it is now: see `score`."""
@@ -152,6 +154,6 @@ class Learner:
             return self._update(state, batch, micro_batches)
 
     def rollout_params(self, params):
-        """The policy in its rollout placement."""
+        """The policy in its rollout placement, on the mesh of this host's sampler."""
         with self._scope():
-            return self._rollout_params(params)
+            return meshes.to_local(self._rollout_params(params), self._rollout_mesh)

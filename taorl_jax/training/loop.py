@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import time
@@ -14,8 +15,9 @@ from rich.console import Console
 
 from taorl_jax.config import describe
 from taorl_jax.data.pipeline import PromptStream, prompt_stream
+from taorl_jax.distributed import hosts
 from taorl_jax.distributed.accelerators import require_visible_accelerator
-from taorl_jax.errors import UserError
+from taorl_jax.errors import Interrupted, UserError
 from taorl_jax.evaluation.heldout import HeldOut, evaluate
 from taorl_jax.reporting.curves import plot_curves
 from taorl_jax.reporting.display import TrainingDisplay
@@ -29,12 +31,12 @@ from taorl_jax.tool_use.sandbox_client import SandboxClient
 from taorl_jax.training.checkpoints import CheckpointFailed, Checkpoints
 from taorl_jax.training.durable_files import write_atomically
 from taorl_jax.training.experience import Experience, collect
-from taorl_jax.training.interrupt import Interrupted, StopRequest, stop_request
+from taorl_jax.training.interrupt import StopRequest, stop_request
 from taorl_jax.training.learner import Learner
 from taorl_jax.training.learning import learn
 from taorl_jax.training.metrics import MetricsWriter, read_metrics
 from taorl_jax.training.recorded_step import RecordedStep, write_step
-from taorl_jax.training.run_directory import RunDirectory, open_run
+from taorl_jax.training.run_directory import RunDirectory, follow_run, open_run
 from taorl_jax.training.setup import prepare
 from taorl_jax.training.targets import Targets
 from taorl_jax.training.trajectory_log import Episode, write_trajectories
@@ -83,7 +85,7 @@ class Parts:
     stream: PromptStream
     heldout: HeldOut
     judge: MathJudge
-    writer: MetricsWriter
+    writer: MetricsWriter | None  # the first host's
     checkpoints: Checkpoints
     display: TrainingDisplay
     stop: StopRequest
@@ -92,13 +94,13 @@ class Parts:
     reference: Any = None  # parameters of the initial policy, where the loss refers to them
 
     def phase(self, name: str) -> Callable[[int, int], None]:
-        """A progress callback that shows the phase and lets a stop request through."""
+        """Shows the phase; returns a progress callback that lets a stop request through."""
 
-        def progress(done: int = 0, total: int = 0):
+        def progress(done: int, total: int):
             self.stop.check()
             self.display.phase(name, done, total)
 
-        progress()
+        self.display.phase(name)
         return progress
 
 
@@ -114,14 +116,17 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
       UserError: something that the user can mend; the last checkpoint stays on the disk.
     """
     require_visible_accelerator()
-    setup = prepare(config)
+    setup = hosts.on_all(lambda: prepare(config))
+    if not hosts.is_first():
+        console = Console(quiet=True)
     with contextlib.ExitStack() as stack:
-        run = stack.enter_context(open_run(workdir, config, f"{config.name}-{config.arm}"))
+        run = _open_run(stack, workdir, config)
         stop = stack.enter_context(stop_request())
-        write_atomically(run.path / "sizes.json", (json.dumps(setup.sizes, indent=2) + "\n").encode())
+        if hosts.is_first():
+            write_atomically(run.path / "sizes.json", (json.dumps(setup.sizes, indent=2) + "\n").encode())
         console.print(describe(config, setup.sizes), highlight=False, markup=False)
-        sandbox = stack.enter_context(open_sandbox(config.sandbox, run.path / "sandbox.log"))
-        judge = stack.enter_context(MathJudge.from_config(config.reward))
+        sandbox = hosts.on_all(lambda: stack.enter_context(open_sandbox(config.sandbox, run.sandbox_log)))
+        judge = hosts.on_all(lambda: stack.enter_context(MathJudge.from_config(config.reward)))
         checkpoints = stack.enter_context(
             contextlib.closing(Checkpoints(run.checkpoints, config.checkpoint.keep))
         )
@@ -134,19 +139,22 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
         )
         reference = learner.load_reference(config.policy.checkpoint) if config.loss.kl_coefficient else None
         progress = _restore(checkpoints, learner, stream) or Progress(
-            learner.load(config.policy.checkpoint), 0, stream.state(), unwritten={}
+            hosts.on_all(lambda: learner.load(config.policy.checkpoint)), 0, stream.state(), unwritten={}
         )
         _require_continuable(progress, run, config)
         written = progress.step if progress.unwritten is None else progress.step - 1
-        writer = stack.enter_context(
-            contextlib.closing(MetricsWriter(run.path, written if written >= 0 else None))
+        writer = hosts.on_first(
+            lambda: stack.enter_context(
+                contextlib.closing(MetricsWriter(run.path, written if written >= 0 else None))
+            )
         )
         display = TrainingDisplay(
             config.train.steps,
             sandbox=sandbox.description,
             log=run.log,
             workdir=run.path,
-            history=read_metrics(run.metrics),
+            history=read_metrics(run.metrics) if writer else (),
+            console=console,
         )
         scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config)
         parts = Parts(
@@ -166,8 +174,18 @@ def train(config: ConfigDict, workdir: str | None, console: Console):
                 _save(parts, progress)
                 kept = f"Step {progress.step} is kept: the same" if progress.step else "The same"
                 raise UserError(f"{error}. {kept} command with --workdir {run.path} goes on") from error
-        writer.flush()
-        _report(parts, progress, console, interrupted, samples if interrupted is None else [])
+        hosts.on_first(lambda: writer.flush())
+        checkpoints.wait()
+        if writer:
+            _report(parts, progress, console, interrupted, samples if interrupted is None else [])
+
+
+def _open_run(stack: contextlib.ExitStack, workdir: str | None, config: ConfigDict) -> RunDirectory:
+    """The run's folder, which the first host makes and holds."""
+    name = f"{config.name}-{config.arm}"
+    run = hosts.on_first(lambda: stack.enter_context(open_run(workdir, config, name)))
+    path = hosts.all_gather(run and run.path.absolute())[0]
+    return hosts.on_all(lambda: run or stack.enter_context(follow_run(path, hosts.index())))
 
 
 def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
@@ -189,8 +207,8 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
                 )
                 require_sandbox(evaluation, "eval", config)
                 row = row | evaluation
-            parts.writer.write(progress.step, row)
             parts.display.step(progress.step, row)
+            hosts.on_first(functools.partial(parts.writer and parts.writer.write, progress.step, row))
             progress.unwritten = None
             if progress.step and _due(config.checkpoint.every, progress.step, config.train.steps):
                 _save(parts, progress)
@@ -208,17 +226,14 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
             experience.groups, parts.learner, progress.state, config, parts.reference
         )
         metrics = experience.metrics | update_metrics
-        metrics |= {f"timing/sandbox_{name}": count for name, count in parts.sandbox.stats().items()}
+        for name, count in hosts.sums(parts.sandbox.stats()).items():
+            metrics[f"timing/sandbox_{name}"] = count
         metrics["rollout/overlong_prompts"] = parts.stream.overlong  # since the start of the run
         metrics["timing/update_seconds"] = time.monotonic() - started
         progress.step += 1
         progress.stream_state = parts.stream.state()
         progress.unwritten = metrics
-        if _due(config.log.trajectories_every, progress.step, config.train.steps):
-            _log_trajectories(parts, progress.step, experience, targets)
-        if _due(config.log.replay_every, progress.step, config.train.steps):
-            recorded = RecordedStep(progress.step - 1, experience.groups)
-            write_step(parts.run.recorded_step(progress.step), recorded)
+        hosts.on_first(functools.partial(_record, parts, progress.step, experience, targets))
         progress.empty_steps = 0 if targets.minibatches else progress.empty_steps + 1
         for not_finite in skipped:
             progress.nonfinite = progress.nonfinite + 1 if not_finite else 0
@@ -236,7 +251,7 @@ def _save(parts: Parts, progress: Progress):
     if progress.step == 0 or (latest is not None and latest >= progress.step):
         return
     parts.display.phase("save")
-    parts.writer.flush()
+    hosts.on_first(lambda: parts.writer.flush())
     host_state = {
         "stream": progress.stream_state,
         "unwritten": progress.unwritten,
@@ -301,6 +316,15 @@ def _require_finite_gradients(parts: Parts, progress: Progress):
     )
 
 
+def _record(parts: Parts, step: int, experience: Experience, targets: Targets):
+    """Writes what `log` asks for of a step."""
+    log, last = parts.config.log, parts.config.train.steps
+    if _due(log.trajectories_every, step, last):
+        _log_trajectories(parts, step, experience, targets)
+    if _due(log.replay_every, step, last):
+        write_step(parts.run.recorded_step(step), RecordedStep(step - 1, experience.groups))
+
+
 def _log_trajectories(parts: Parts, step: int, experience: Experience, targets: Targets):
     """Writes the first episodes of the step's groups, with what each token weighed in the loss."""
     episodes = []
@@ -321,7 +345,6 @@ def _report(parts: Parts, progress: Progress, console: Console, interrupted, sam
     if rows:
         config = parts.config
         plot_curves(rows, parts.run.curves, title=f"{config.name}, arm {config.arm}, seed {config.seed}")
-    parts.checkpoints.wait()
     if interrupted is not None:
         console.print(
             f"{interrupted}: stopped after step {progress.step}; go on with --workdir {parts.run.path}",

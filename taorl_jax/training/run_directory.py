@@ -49,17 +49,23 @@ class RunDirectory:
     Attributes:
       path: the folder itself.
       continued: whether it held a run of this config already.
+      host: of the process; on all but the first the logs have its number.
     """
 
     path: pathlib.Path
     continued: bool
+    host: int = 0
 
     config = property(lambda self: self.path / "config.json")
-    log = property(lambda self: self.path / "train.log")
+    log = property(lambda self: self._log("train"))
+    sandbox_log = property(lambda self: self._log("sandbox"))
     metrics = property(lambda self: self.path / "metrics.jsonl")
     checkpoints = property(lambda self: self.path / "checkpoints")
     trajectories = property(lambda self: self.path / "trajectories")
     curves = property(lambda self: self.path / "curves.png")
+
+    def _log(self, name: str) -> pathlib.Path:
+        return self.path / (f"{name}.log" if self.host == 0 else f"{name}-{self.host}.log")
 
     def recorded_step(self, step: int) -> pathlib.Path:
         """The file with the experience of a step."""
@@ -72,7 +78,7 @@ def open_run(
 ) -> Iterator[RunDirectory]:
     """Makes or continues a run's folder and holds it, with logging to its `train.log`, until the block ends.
 
-    On several hosts this is for the first host only.
+    On several hosts this is for the first host only; the others follow with `follow_run`.
 
     Args:
       workdir: folder of the run, made if need be; None: a fresh `<runs>/<name>-<timestamp>`.
@@ -101,6 +107,20 @@ def open_run(
         write_atomically(run.config, text.encode())
         with _logging_to(run.log):
             yield run
+
+
+@contextlib.contextmanager
+def follow_run(path: pathlib.Path, host: int) -> Iterator[RunDirectory]:
+    """The folder of a run that the first host holds, on another; it has to be on a disk that hosts share.
+
+    Raises:
+      WorkdirRefused: the folder is not there.
+    """
+    run = RunDirectory(path, continued=True, host=host)
+    if not run.config.is_file():
+        raise WorkdirRefused(f"--workdir {path} is not the first host's: name one on a disk that hosts share")
+    with _logging_to(run.log):
+        yield run
 
 
 def config_differences(saved: ConfigDict, current: ConfigDict) -> dict[str, tuple]:

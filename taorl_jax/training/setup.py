@@ -13,7 +13,7 @@ from taorl_jax.data.pipeline import heldout_prompts
 from taorl_jax.data.prompt_format import PromptFormat, read_template
 from taorl_jax.data.sources import FileProblems
 from taorl_jax.data.tasks import ProceduralProblems
-from taorl_jax.distributed.mesh import make_mesh
+from taorl_jax.distributed.mesh import make_mesh, rollout_mesh
 from taorl_jax.evaluation.heldout import HeldOut
 from taorl_jax.models.model_config import ModelConfig, read_model_config
 from taorl_jax.models.tokenizer import Tokenizer
@@ -37,7 +37,8 @@ class Setup:
         """The sampler."""
         c = self.config
         table = build_stop_table(self.tokenizer.token_bytes, self.model.vocab_size)
-        return Engine(self.model, self.mesh, c.rollout, c.policy, table, self.tokenizer.stop_ids)
+        mesh = rollout_mesh(self.mesh, c.mesh.rollout_tensor or c.mesh.tensor)
+        return Engine(self.model, mesh, c.rollout, c.policy, table, self.tokenizer.stop_ids)
 
     @functools.cached_property
     def train_problems(self):
@@ -71,7 +72,7 @@ def prepare_policy(config: ConfigDict) -> Setup:
       UserError: naming the setting that can't work, and what would.
     """
     model = read_model_config(config.policy.checkpoint)
-    sizes = validate(config, model, jax.device_count())
+    sizes = validate(config, model, jax.device_count(), jax.process_count())
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     tokenizer = Tokenizer.load(config.policy.checkpoint)
     prompt_format = PromptFormat(tokenizer, read_template(config.data.prompt))

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from taorl_jax.training.interrupt import Interrupted, stop_request
+from taorl_jax.errors import Interrupted
+from taorl_jax.training.interrupt import stop_request
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
