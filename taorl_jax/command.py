@@ -21,7 +21,7 @@ _CONFIG = config_flags.DEFINE_config_file(
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
     None,
-    'On several hosts: HOST:PORT of process 0, or "auto" under Slurm, Open MPI or Kubernetes. TPU pods: omit.',
+    'On several hosts: HOST:PORT of process 0, or "auto" under Slurm, Open MPI, Kubernetes. TPU pods: omit.',
 )
 _PROCESSES = flags.DEFINE_integer("processes", None, "How many processes the run has, with --coordinator.")
 _PROCESS = flags.DEFINE_integer("process", None, "Which of them this is, from 0, with --coordinator.")
@@ -38,7 +38,8 @@ def run(main: Callable[[ConfigDict, Console], None]):
         from taorl_jax.distributed import hosts
 
         hosts.initialize(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
-        main(config, console)
+        with hosts.not_waiting_after_a_crash():
+            main(config, console)
     except UserError as error:
         _fail(str(error))
     except OSError as error:

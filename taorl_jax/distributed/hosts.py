@@ -5,7 +5,11 @@ episodes it sampled, an error or a signal, reaches the others through the functi
 call together. On a single host they cost nothing.
 """
 
+import contextlib
+import os
 import pickle
+import sys
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -138,3 +142,21 @@ def sums(counts: dict[str, float]) -> dict[str, float]:
     """Sums over the hosts, by name."""
     by_host = all_gather(counts)
     return {name: sum(host[name] for host in by_host) for name in counts}
+
+
+@contextlib.contextmanager
+def not_waiting_after_a_crash():
+    """Ends the process at once when what is inside crashes: JAX's own exit would wait for the other hosts.
+
+    They are waiting for this one, and are ended by JAX's heartbeat when it is gone.
+    """
+    try:
+        yield
+    except (UserError, OSError, KeyboardInterrupt):
+        raise
+    except Exception:
+        if jax.process_count() == 1:
+            raise
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

@@ -167,4 +167,5 @@ class Engine:
         chosen = slice(None) if slots is None else list(slots)
         self._held_S[chosen], self._most_S[chosen], self._decoding_S[chosen] = 0, 0, False
         if slots is None and self.state is not None:
+            self._fit()  # to the least length: between rollouts the update needs the memory
             self.state = self._run("release", self.state)

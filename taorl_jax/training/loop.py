@@ -208,7 +208,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
                 require_sandbox(evaluation, "eval", config)
                 row = row | evaluation
             parts.display.step(progress.step, row)
-            hosts.on_first(functools.partial(parts.writer and parts.writer.write, progress.step, row))
+            hosts.on_first(lambda row=row: parts.writer.write(progress.step, row))
             progress.unwritten = None
             if progress.step and _due(config.checkpoint.every, progress.step, config.train.steps):
                 _save(parts, progress)
@@ -219,6 +219,7 @@ def _loop(parts: Parts, progress: Progress) -> list[Trajectory]:
         experience = collect(
             parts.scheduler, params, parts.stream, parts.judge, config, progress.step, parts.phase("rollout")
         )
+        del params  # the update needs the memory
         require_sandbox(experience.metrics, "rollout", config)
         parts.phase("update")
         started = time.monotonic()
