@@ -9,7 +9,7 @@ The data: `data/train.jsonl` and `data/heldout.jsonl`, rows with problem and ans
 from taorl_jax.config import apply_argument, base_config
 
 PODS = {
-    "v5e-64": {"mesh.fsdp": 64, "mesh.rollout_tensor": 4, "rollout.slots": 64, "train.micro_rows": 64},
+    "v5e-64": {"mesh.fsdp": 16, "mesh.tensor": 4, "rollout.slots": 48, "train.micro_rows": 16},
     "v6e-32": {"mesh.fsdp": 32, "mesh.rollout_tensor": 4, "rollout.slots": 128, "train.micro_rows": 32},
     "v5p-16": {"mesh.fsdp": 16, "mesh.rollout_tensor": 4, "rollout.slots": 256, "train.micro_rows": 16},
 }

@@ -47,6 +47,7 @@ def test_every_command_is_of_a_kind_that_is_checked_here():
         "python -m tools.policy",
         "python -m tools.prepare_data",  # tests/tools/test_prepare_data.py
         "python -m sandbox_service",
+        "python tools/compile_for_tpu.py",  # tests/tools/test_compile_for_tpu.py
     }
 
 
@@ -58,6 +59,9 @@ def test_every_command_is_of_a_kind_that_is_checked_here():
 def test_training_and_evaluation_commands_parse(command, tmp_path):
     arguments = words(command)
     arguments = ["--config", *arguments[2:]] if arguments[0] == "bash" else arguments[3:]
+    # Processes that join each other are what tests/distributed/test_two_hosts.py starts.
+    joining = ("--coordinator=", "--processes=", "--process=")
+    arguments = [word for word in arguments if not word.startswith(joining)]
     if "mine.py" in arguments:
         (example,) = [block for language, block in BLOCKS if language == "python"]
         (tmp_path / "mine.py").write_text(example)

@@ -34,7 +34,7 @@ PROGRAM = """
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 from taorl_jax.distributed.hlo import collectives
-mesh = jax.make_mesh((2,), ("x",))
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
 def run(x, n):
     step = lambda i, c: c + jax.lax.psum(c, "x")
     return jax.lax.fori_loop(0, n, lambda i, c: jax.lax.fori_loop(0, 7, step, c), x)
