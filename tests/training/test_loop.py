@@ -331,3 +331,28 @@ def test_groups_without_signal_end_the_run_with_a_checkpoint_and_a_reason(tmp_pa
     assert "no group in 2 steps in a row" in " ".join(output.split())
     assert "groups_all_wrong 100%" in output.replace("\n", " ")
     assert final_params(workdir)[0] == 2
+
+
+def test_gradients_that_are_not_finite_end_the_run_with_a_way_out(tmp_path):
+    """A rate of 1e30 makes the second update's gradient NaN; it changes nothing, and stops the run."""
+    settings = {"train__learning_rate": 1e30, "train__decay_updates": 0, "train__max_nonfinite": 1}
+    code, output = finish(start(tmp_path / "run", **settings, eval__every=0, log__replay_every=0))
+    assert code == 1
+    assert "not finite in 1 updates in a row" in output and "train.learning_rate" in output
+
+
+def test_every_option_of_the_loss_in_a_run(tmp_path):
+    options = {
+        "loss__aggregation": "sequence_mean",
+        "loss__kl_coefficient": 0.1,
+        "loss__entropy_coefficient": 0.01,
+        "loss__importance_cap": 2.0,
+        "train__decay_norms": False,
+    }
+    code, output = finish(start(tmp_path / "run", **options, train__steps=2, eval__every=0))
+    assert code == 0, output
+    _, first, second = numbers(tmp_path / "run")  # step 0 has only evaluations
+    # Sampler and trainer agree, so that the weights are 1 and none is truncated.
+    assert abs(first["train/importance_mean"] - 1) < 1e-4 and first["train/importance_capped"] == 0
+    # The reference is the initial policy: the first update sees no divergence, later ones do.
+    assert 0 < first["train/reference_kl"] < second["train/reference_kl"] < 1
