@@ -178,7 +178,12 @@ def main():
     arguments = vars(parser.parse_args())
     sizes = Sizes(**{field.name: arguments[field.name] for field in dataclasses.fields(Sizes)})
     for row in agentic_rows(sizes, arguments["latencies"], arguments["repeats"]):
-        print(json.dumps(row), flush=True)
+        print_row(row)
+
+
+def print_row(row: dict):
+    """One JSON object on a line of its own."""
+    print(json.dumps(row), flush=True)
 
 
 def agentic_rows(sizes: Sizes, latencies_ms, repeats: int):

@@ -65,8 +65,10 @@ def cached_attention(queries_BxTxHxD, cache: LayerCache, positions_BxT):
     B, T, H, D = queries_BxTxHxD.shape
     keys, values = cache.keys_BxKxNxDxP, cache.values_BxKxNxPxD
     K, N, P = values.shape[1:4]
-    queries = queries_BxTxHxD.reshape(B, T, K, H // K, D) * D**-0.5
-    scores_BxKxNxGxTxP = jnp.einsum("btkgd,bkndp->bkngtp", queries, keys, preferred_element_type=jnp.float32)
+    queries_BxKxGxTxD = (queries_BxTxHxD.reshape(B, T, K, H // K, D) * D**-0.5).transpose(0, 2, 3, 1, 4)
+    # A product a block: were N an axis of the keys alone, XLA would copy them to bring it elsewhere.
+    queries = jnp.broadcast_to(queries_BxKxGxTxD[:, :, None], (B, K, N, H // K, T, D))
+    scores_BxKxNxGxTxP = jnp.einsum("bkngtd,bkndp->bkngtp", queries, keys, preferred_element_type=jnp.float32)
     order_NxP = jnp.arange(N * P).reshape(N, P)
     mask_BxNxTxP = order_NxP[None, :, None] <= positions_BxT[:, None, :, None]
     scores_BxKxNxGxTxP = jnp.where(mask_BxNxTxP[:, None, :, None], scores_BxKxNxGxTxP, MASKED)
