@@ -1,7 +1,7 @@
 """Measures the update step: forward, backward and AdamW of the GRPO loss, entropy included.
 
-python tools/benchmark_update.py --json          # one JSON object a line
-python tools/benchmark_update.py --what ragged   # only one of grpo_step, grpo_iteration, ragged
+    python tools/benchmark_update.py --json          # one JSON object a line
+    python tools/benchmark_update.py --what ragged   # only one of grpo_step, grpo_iteration, ragged
 
 Measured on one core, jax 0.10.2; tunix 0.1.7 and plain torch 2.13 likewise in the same minutes:
 
