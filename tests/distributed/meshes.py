@@ -14,6 +14,7 @@ import numpy as np
 import worlds
 from training.episodes import batch_of, make_episodes
 
+from taorl_jax.config import base_config
 from taorl_jax.distributed import mesh as meshes
 from taorl_jax.models.model_config import ModelConfig
 from taorl_jax.models.transformer import Decoder, abstract_params
@@ -29,7 +30,7 @@ COLLECTIVE = re.compile(
 
 
 def gradient(params, mesh):
-    rules = meshes.training_rules(MODEL.kv_heads, mesh.shape["tensor"])
+    rules = meshes.training_rules(MODEL.kv_heads, mesh.shape["tensor"], base_config().mesh.rules)
     _, axes = abstract_params(MODEL)
     params = jax.device_put(params, meshes.param_shardings(axes, mesh, rules))
     layout, packed = batch_of(make_episodes(300), micro_rows=8, row_tokens=32, extra_rows=2)
