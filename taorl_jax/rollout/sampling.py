@@ -49,12 +49,15 @@ def sample(logits_SxV, temperature, uniforms_Sx2):
     weighted_SxV = jnp.where(probs_SxV > 0, probs_SxV * scaled_SxV, 0.0)
     entropies_S = log_normaliser_S - jnp.sum(weighted_SxV, axis=-1)
 
-    block = 64 if V <= 4096 else 512
-    probs_SxNxM = jnp.pad(probs_SxV, ((0, 0), (0, -V % block))).reshape(S, -1, block)
-    chosen_S = _first_above(probs_SxNxM.sum(axis=-1), uniforms_Sx2[:, 0])
-    probs_SxM = jnp.take_along_axis(probs_SxNxM, chosen_S[:, None, None], axis=1)[:, 0]
-    drawn_S = chosen_S * block + _first_above(probs_SxM, uniforms_Sx2[:, 1])
+    # Greedy: all weight on the highest logits, and of those the first (an argmax is slow on CPU).
+    greedy_SxV = (logits_SxV == jnp.max(logits_SxV, axis=-1, keepdims=True)).astype(jnp.float32)
+    weights_SxV = jnp.where(temperature > 0, probs_SxV, greedy_SxV)
+    uniforms_Sx2 = jnp.where(temperature > 0, uniforms_Sx2, 0.0)
 
-    tokens_S = jnp.where(temperature > 0, drawn_S, jnp.argmax(logits_SxV, axis=-1)).astype(jnp.int32)
+    block = 64 if V <= 4096 else 512
+    weights_SxNxM = jnp.pad(weights_SxV, ((0, 0), (0, -V % block))).reshape(S, -1, block)
+    chosen_S = _first_above(weights_SxNxM.sum(axis=-1), uniforms_Sx2[:, 0])
+    weights_SxM = jnp.take_along_axis(weights_SxNxM, chosen_S[:, None, None], axis=1)[:, 0]
+    tokens_S = (chosen_S * block + _first_above(weights_SxM, uniforms_Sx2[:, 1])).astype(jnp.int32)
     logprobs_S = jnp.take_along_axis(scaled_SxV, tokens_S[:, None], axis=-1)[:, 0] - log_normaliser_S
     return tokens_S, logprobs_S, entropies_S
