@@ -67,6 +67,7 @@ def topology_devices(name: str):
     chips = functools.reduce(int.__mul__, map(int, extent.split("x")))
     os.environ |= {
         "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no chip is used that two processes could fight over
         "JAX_PLATFORMS": "cpu",
         "TPU_ACCELERATOR_TYPE": f"{TYPES[kind]}-{chips}",
         "TPU_WORKER_HOSTNAMES": "localhost",
