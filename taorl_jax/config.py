@@ -120,6 +120,9 @@ def base_config() -> ConfigDict:
     c.eval.problems = 64  # held-out problems, the first of the split
     c.eval.samples = 8  # K
     c.eval.temperature = 1.0  # 0: greedy
+    c.eval.top_k = 0  # only the k most likely tokens; 0: all (training always draws from all)
+    c.eval.top_p = 1.0  # only the most likely tokens that make up this share; 1: all
+    c.eval.min_p = 0.0  # only tokens with this share of the most likely one's probability; 0: all
 
     c.benchmarks = ConfigDict()  # name -> data file; tools/prepare_data.py fetches and converts them
     c.benchmarks.aime24 = "data/aime24.jsonl"  # 30 problems
@@ -356,6 +359,8 @@ def _check_values(c: ConfigDict):
         c.filter.min_group <= c.rollout.samples,
         f"filter.min_group={c.filter.min_group} exceeds rollout.samples={c.rollout.samples}: no group counts",
     )
+    _require(0 < c.eval.top_p <= 1, f"eval.top_p={c.eval.top_p} must be in (0, 1]; 1 truncates nothing")
+    _require(c.eval.min_p <= 1, f"eval.min_p={c.eval.min_p} must be in [0, 1]; 0 truncates nothing")
     _require(0 < c.bonus.top_share <= 1, f"bonus.top_share={c.bonus.top_share} must be in (0, 1]")
     _require(c.loss.clip_low < 1, f"loss.clip_low={c.loss.clip_low} must be below 1")
     _require(c.loss.dual_clip > 1, f"loss.dual_clip={c.loss.dual_clip} must be above 1")

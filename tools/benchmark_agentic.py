@@ -122,10 +122,10 @@ class Watched:
         self.real += sum(lengths)
         return self._engine.extend(params, continuations)
 
-    def decode(self, params, temperature):
+    def decode(self, params, temperature, truncated=False):
         """See Engine."""
         self._begin()
-        report = self._engine.decode(params, temperature)
+        report = self._engine.decode(params, temperature, truncated)
         self._reports.put((self._begun, report))
         self._begun = None
         return report

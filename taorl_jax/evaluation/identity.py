@@ -15,6 +15,7 @@ from taorl_jax.training.durable_files import write_atomically
 # What decides the samples and their verdicts. Not K: a sample is the same whatever their number.
 _DECISIVE = ("seed", "policy.", "data.prompt", "rollout.", "reward.extraction", "reward.wall_s")
 _DECISIVE += ("reward.memory_mb", "sandbox.wall_s", "sandbox.memory_mb", "eval.temperature")
+_DECISIVE += ("eval.top_k", "eval.top_p", "eval.min_p")
 _OF_TRAINING = ("rollout.prompts", "rollout.samples", "rollout.refills", "rollout.temperature")
 FILE = "evaluation.json"
 

@@ -103,7 +103,7 @@ def fork(state, pool, slots_F, rows_F, lengths_F, last_tokens_F, requests_Fx5, b
     )
 
 
-def decode(model, dtype, steps, params, tables, state, temperature):
+def decode(model, dtype, steps, truncation, params, tables, state, temperature):
     """Samples up to `steps` tokens in every active slot; leaves early when none is active.
 
     Returns:
@@ -111,6 +111,8 @@ def decode(model, dtype, steps, params, tables, state, temperature):
     """
     next_state, hit, stop_ids = tables
     S = state.length_S.shape[0]
+    # All of the chunk at once: a running slot gains one token a step.
+    uniforms_SxCx2 = sampling.token_uniforms(state.key_S, state.length_S[:, None] + 1 + jnp.arange(steps))
 
     def step(carry):
         i, state, report = carry
@@ -120,8 +122,9 @@ def decode(model, dtype, steps, params, tables, state, temperature):
             model, params, state.last_token_S[:, None], position_S[:, None], dtype=dtype, cache=state.cache
         )
         logits_SxV = transformer.unembed(params, hidden_Sx1xE[:, 0])
-        uniforms_Sx2 = sampling.token_uniforms(state.key_S, state.length_S + 1)
-        token_S, logprob_S, entropy_S = sampling.sample(logits_SxV, temperature, uniforms_Sx2)
+        token_S, logprob_S, entropy_S = sampling.sample(
+            logits_SxV, temperature, uniforms_SxCx2[:, i], truncation
+        )
 
         budget_S = state.budget_S - active_S
         is_end_S = jnp.any(token_S[:, None] == stop_ids, axis=1)

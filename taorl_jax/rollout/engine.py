@@ -11,6 +11,7 @@ from taorl_jax.distributed.program import Program
 from taorl_jax.models.model_config import ModelConfig
 from taorl_jax.rollout.decode_state import Report, Stop
 from taorl_jax.rollout.programs import EngineSizes, build_programs
+from taorl_jax.rollout.sampling import WHOLE
 from taorl_jax.rollout.stopping import StopTable
 
 __all__ = ["Engine", "Report", "Stop"]
@@ -26,8 +27,20 @@ class Engine:
       state: the DecodeState, once there is one.
     """
 
-    def __init__(self, model: ModelConfig, mesh, rollout, policy, table: StopTable, stop_ids):
-        """`rollout` and `policy` are those parts of the config; `table` and `stop_ids` decide stops."""
+    def __init__(
+        self, model: ModelConfig, mesh, rollout, policy, table: StopTable, stop_ids, truncation=WHOLE
+    ):
+        """Neither compiles nor allocates.
+
+        Args:
+          model: shape of the policy.
+          mesh: where to run.
+          rollout: that part of the config.
+          policy: that part of the config.
+          table: decides, with `stop_ids`, where segments stop.
+          stop_ids: ids that end a segment.
+          truncation: of an evaluation's draws.
+        """
         self.sizes = EngineSizes.from_config(rollout)
         self.slots, self.prefill_rows = rollout.slots, rollout.prefill_rows
         self._mesh, self._start = mesh, table.start
@@ -39,6 +52,7 @@ class Engine:
             jnp.dtype(policy.compute_dtype),
             jnp.dtype(policy.cache_dtype),
         )
+        self._truncation = truncation
         self._host_tables = (table.next_state, table.hit, np.asarray(stop_ids, np.int32))
         self._blocks = self.sizes.buckets[0]  # of the state's cache
         # Upper bounds of what the slots hold; exact where the last report fetched has seen the slot stop.
@@ -52,7 +66,7 @@ class Engine:
 
     @functools.cached_property
     def _programs(self) -> dict[str, Program]:
-        return {program.name: program for program in self._make_programs(self._host_tables)}
+        return {program.name: program for program in self._make_programs(self._host_tables, self._truncation)}
 
     def compile(self):
         """Compiles every program and makes the state; a second call does nothing."""
@@ -114,12 +128,19 @@ class Engine:
     def _begin_segment(self, slot, held, budget):
         self._held_S[slot], self._most_S[slot], self._decoding_S[slot] = held, held + budget, True
 
-    def decode(self, params, temperature: float) -> Report:
-        """Runs a chunk; the report arrives asynchronously: `fetch` waits for it."""
+    def decode(self, params, temperature: float, truncated: bool = False) -> Report:
+        """Runs a chunk; the report arrives asynchronously: `fetch` waits for it.
+
+        Args:
+          params: the policy in its rollout placement.
+          temperature: T; 0 is greedy.
+          truncated: whether to draw as an evaluation does, see `sampling.Truncation`.
+        """
         grown_S = np.minimum(self._held_S + self.sizes.chunk, self._most_S)
         self._held_S = np.where(self._decoding_S, grown_S, self._held_S)
         self._fit()
-        self.state, report = self._run("decode", params, self._tables, self.state, np.float32(temperature))
+        name = "decode_truncated" if truncated and not self._truncation.off else "decode"
+        self.state, report = self._run(name, params, self._tables, self.state, np.float32(temperature))
         return report
 
     def fetch(self, report: Report) -> Report:

@@ -13,6 +13,7 @@ from taorl_jax.models import kv_cache
 from taorl_jax.rollout import decode_state
 from taorl_jax.rollout.decode_state import DecodeState
 from taorl_jax.rollout.policy_params import abstract_policy_params
+from taorl_jax.rollout.sampling import WHOLE, Truncation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,9 @@ class EngineSizes:
         return f"{function}[{'->'.join(str(count * self.block) for count in blocks)}]"
 
 
-def build_programs(model, mesh, sizes: EngineSizes, dtype, cache_dtype, tables) -> list[Program]:
+def build_programs(
+    model, mesh, sizes: EngineSizes, dtype, cache_dtype, tables, truncation: Truncation
+) -> list[Program]:
     """All programs of an engine.
 
     Args:
@@ -66,6 +69,7 @@ def build_programs(model, mesh, sizes: EngineSizes, dtype, cache_dtype, tables) 
       dtype: compute type.
       cache_dtype: of keys and values.
       tables: (next_state, hit, stop ids) of the stop automaton; only their shapes matter.
+      truncation: of evaluation, which has a decode of its own where it truncates.
     """
     rules = meshes.rollout_rules(model.kv_heads, mesh.shape["tensor"])
     scope = functools.partial(meshes.logical_axes, mesh, rules)
@@ -105,15 +109,17 @@ def build_programs(model, mesh, sizes: EngineSizes, dtype, cache_dtype, tables) 
     add("state", functools.partial(make_state, sizes.buckets[0]), out=state)
     prefill = functools.partial(decode_state.prefill, model, dtype)
     add("prefill", prefill, params, pool, host(P, C), host(), host(P), out=caches, donate_argnums=1)
-    decode = functools.partial(decode_state.decode, model, dtype, sizes.chunk)
+    decodes = {"decode": WHOLE} | ({} if truncation.off else {"decode_truncated": truncation})
     extend = functools.partial(decode_state.extend, model, dtype)
     for blocks in sizes.buckets:
         now = shaped(functools.partial(make_state, blocks), state)
-        add(
-            # The report is gathered: every process of the mesh reads it.
-            sizes.name("decode", blocks), decode, params, tables, now, host(dtype=np.float32),
-            out=(state, whole), donate_argnums=2,
-        )  # fmt: skip
+        for name, truncate in decodes.items():
+            decode = functools.partial(decode_state.decode, model, dtype, sizes.chunk, truncate)
+            add(
+                # The report is gathered: every process of the mesh reads it.
+                sizes.name(name, blocks), decode, params, tables, now, host(dtype=np.float32),
+                out=(state, whole), donate_argnums=2,
+            )  # fmt: skip
         add(
             sizes.name("extend", blocks), extend, params, now, host(R), host(R, T), host(R), host(R), host(R),
             host(R, dtype=np.bool), host(), out=state, donate_argnums=1,

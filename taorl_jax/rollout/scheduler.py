@@ -145,13 +145,16 @@ class _Run:
             progress(len(self.finished), len(order))
             self._admit()
             self._resume_answered(wait=report is None and not self.decoding)
-            chunk = self.engine.decode(self.params, self.temperature) if self.decoding else None
+            chunk = self._decode() if self.decoding else None
             if report is not None:
                 self._handle(report)
             report = chunk
         progress(len(self.finished), len(order))
         ended = [episode.trajectory for episode in self.finished]
         return sorted(ended, key=lambda t: order[t.prompt_id, t.sample])
+
+    def _decode(self):
+        return self.engine.decode(self.params, self.temperature, self.draw.stream == EVALUATION)
 
     def cancel(self):
         """Leaves no snippet and no slot running, however the run ended."""

@@ -18,6 +18,7 @@ from taorl_jax.evaluation.heldout import HeldOut
 from taorl_jax.models.model_config import ModelConfig, read_model_config
 from taorl_jax.models.tokenizer import Tokenizer
 from taorl_jax.rollout.engine import Engine
+from taorl_jax.rollout.sampling import Truncation
 from taorl_jax.rollout.stopping import build_stop_table
 
 
@@ -38,7 +39,8 @@ class Setup:
         c = self.config
         table = build_stop_table(self.tokenizer.token_bytes, self.model.vocab_size)
         mesh = rollout_mesh(self.mesh, c.mesh.rollout_tensor or c.mesh.tensor)
-        return Engine(self.model, mesh, c.rollout, c.policy, table, self.tokenizer.stop_ids)
+        truncation = Truncation(c.eval.top_k, c.eval.top_p, c.eval.min_p)
+        return Engine(self.model, mesh, c.rollout, c.policy, table, self.tokenizer.stop_ids, truncation)
 
     @functools.cached_property
     def train_problems(self):

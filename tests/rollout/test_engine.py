@@ -126,6 +126,20 @@ def test_an_evaluation_shares_no_numbers_with_training(tiny_policy):
     assert world.tokens[0] != world.tokens[1]
 
 
+def test_only_an_evaluation_is_truncated(tiny_policy):
+    """With top_k = 1 it is greedy, whatever the temperature; training draws from everything."""
+    drawn = {}
+    for temperature, truncated in ((1.3, True), (0.0, False), (1.3, False)):
+        world = World(tiny_policy, eval__top_k=1)
+        world.start({slot: (slot, 0) for slot in range(4)}, budget=8)
+        reports = [world.engine.decode(world.rollout_params, temperature, truncated) for _ in range(2)]
+        reports = [world.engine.fetch(report) for report in reports]
+        drawn[temperature, truncated] = [
+            r.tokens_SxC[s, : r.counts_S[s]].tolist() for r in reports for s in range(4)
+        ]
+    assert drawn[1.3, True] == drawn[0.0, False] != drawn[1.3, False]
+
+
 def test_nothing_compiles_in_steady_state(tiny_policy):
     """Through every length of the cache and back."""
     world = World(tiny_policy, rollout__cache_bucket=48)

@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
+import transformers
 from scipy import stats
 
-from taorl_jax.rollout.sampling import request_key, sample, token_uniforms
+from taorl_jax.rollout.sampling import Truncation, request_key, sample, token_uniforms
 
 
 def draw(logits_V, temperature, count, seed=0):
@@ -62,7 +64,39 @@ def test_zero_temperature_takes_the_most_likely_token():
 def test_every_part_of_a_request_changes_the_numbers():
     base = (0, 0, 0, 0, 0)
     requests = [base] + [tuple(int(i == part) for i in range(5)) for part in range(5)]
-    pairs = [tuple(token_uniforms(request_key(*r)[None], jnp.array([3]))[0].tolist()) for r in requests]
+    pairs = [tuple(token_uniforms(request_key(*r)[None], jnp.array([[3]]))[0, 0].tolist()) for r in requests]
     assert len(set(pairs)) == len(requests)
-    again = token_uniforms(request_key(*base)[None], jnp.array([3]))[0].tolist()
+    again = token_uniforms(request_key(*base)[None], jnp.array([[3]]))[0, 0].tolist()
     assert tuple(again) == pairs[0]
+
+
+@pytest.mark.parametrize(
+    "truncation",
+    [Truncation(5), Truncation(0, 0.7), Truncation(0, 1.0, 0.2), Truncation(20, 0.9, 0.05)],
+    ids=str,
+)
+def test_truncation_keeps_what_transformers_keeps(truncation):
+    """Its processors, in its order; draws, log-probs and entropies are those of what is left."""
+    logits = np.random.default_rng(3).normal(0, 1, 97).astype(np.float32)
+    scores = torch.tensor(logits)[None] / 0.8
+    if truncation.top_k:
+        scores = transformers.TopKLogitsWarper(truncation.top_k)(None, scores)
+    scores = transformers.TopPLogitsWarper(truncation.top_p)(None, scores)
+    scores = transformers.MinPLogitsWarper(truncation.min_p)(None, scores)
+    expected = torch.log_softmax(scores, -1)[0].numpy()
+    uniforms = jax.random.uniform(jax.random.key(0), (4000, 2))
+    tokens, logprobs, entropies = sample(jnp.tile(logits, (4000, 1)), 0.8, uniforms, truncation)
+    probs = np.exp(expected, dtype=np.float64)
+    probs /= probs.sum()
+    observed, kept = np.bincount(tokens, minlength=97), probs > 0
+    assert not observed[~kept].any()
+    assert stats.chisquare(observed[kept], 4000 * probs[kept]).pvalue > 1e-3
+    np.testing.assert_allclose(logprobs, expected[np.asarray(tokens)], atol=1e-5)
+    entropy = -(probs[kept] * expected[kept]).sum()
+    np.testing.assert_allclose(entropies, entropy, atol=1e-5)
+
+
+def test_a_truncated_greedy_draw_is_the_most_likely_token():
+    truncation = Truncation(2, 0.5, 0.5)
+    tokens, *_ = sample(jnp.array([[0.0, 3.0, 1.0]]), 0.0, jnp.array([[0.9, 0.9]]), truncation)
+    assert tokens.tolist() == [1]

@@ -63,7 +63,7 @@ class ScriptedEngine:
             self.active.add(slot)
             self._next_segment(slot, budget)
 
-    def decode(self, params, temperature):
+    def decode(self, params, temperature, truncated=False):
         shape = (self.slots, self.chunk)
         report = Report(
             np.zeros(shape, np.int32),
