@@ -23,6 +23,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 from rich.table import Table
 
+from taorl_jax.config import base_config
 from taorl_jax.distributed import mesh as meshes
 from taorl_jax.errors import UserError
 from taorl_jax.evaluation.policy import EvaluatedPolicy, find_policy
@@ -71,7 +72,8 @@ def export(path: pathlib.Path, to: pathlib.Path, dtype: str, like: str | None) -
     shapes, axes = abstract_params(model)
     devices = jax.local_device_count()
     mesh = meshes.make_mesh(1, devices if model.hidden % devices == 0 else 1, 1)
-    shardings = meshes.param_shardings(axes, mesh, meshes.training_rules(model.kv_heads, 1))
+    rules = meshes.training_rules(model.kv_heads, 1, base_config().mesh.rules)
+    shardings = meshes.param_shardings(axes, mesh, rules)
     abstract = jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         shapes,
