@@ -42,7 +42,7 @@ def live(tiny_policy):
     learner = Learner(setup.model, setup.mesh, config)
     state = learner.load(tiny_policy)
     scheduler = Scheduler(engine, tokenizer, worlds.DelayedTool(), config)
-    stream = (Prompt(draw, p.problem, p.ids) for draw, p in enumerate(setup.heldout.prompts))
+    stream = (Prompt(draw, p.problem, p.ids) for draw, p in enumerate(itertools.cycle(setup.heldout.prompts)))
     experience = collect(
         scheduler, learner.rollout_params(state.params), stream, TakingTurns(), config, 0, lambda *_: None
     )
