@@ -9,8 +9,8 @@ The data: `data/train.jsonl` and `data/heldout.jsonl`, rows with problem and ans
 from taorl_jax.config import apply_argument, base_config
 
 PODS = {
-    "v5e-32": {"mesh.fsdp": 32, "mesh.rollout_tensor": 4, "rollout.slots": 64, "train.micro_rows": 32},
-    "v6e-16": {"mesh.fsdp": 16, "mesh.rollout_tensor": 4, "rollout.slots": 128, "train.micro_rows": 16},
+    "v5e-32": {"mesh.fsdp": 32, "mesh.rollout_tensor": 4, "rollout.slots": 16, "train.micro_rows": 32},
+    "v6e-16": {"mesh.fsdp": 16, "mesh.rollout_tensor": 4, "rollout.slots": 40, "train.micro_rows": 16},
 }
 
 

@@ -53,10 +53,14 @@ def check(arguments) -> int:
     chip = chip_of(arguments.topology)
     devices = topology_devices(arguments.topology)
     config = read_config(arguments.config, arguments.set)
-    fits = list(compile_all(config, devices, chip, arguments))
-    for fit, sampler in fits:
-        print(describe(fit, chip, sampler), flush=True)
-    too_large = [fit.name for fit, _ in fits if fit.total > chip.hbm]
+    too_large = []
+    for name, fit, sampler in compile_all(config, devices, chip, arguments):
+        if isinstance(fit, str):
+            print(f"{name}: DOES NOT FIT: {fit}", flush=True)
+        else:
+            print(describe(fit, chip, sampler), flush=True)
+        if isinstance(fit, str) or fit.total > chip.hbm:
+            too_large.append(name)
     print("does not fit: " + ", ".join(too_large) if too_large else "everything fits")
     return 1 if too_large else 0
 
@@ -106,7 +110,7 @@ def model_of(config):
 
 
 def compile_all(config, devices, chip, arguments):
-    """Yields (Fit, whether it is of the sampler) of each program."""
+    """Yields (name, Fit or why it cannot be, whether it is of the sampler) of each program."""
     from taorl_jax.config import validate
     from taorl_jax.distributed import mesh as meshes
     from taorl_jax.rollout.engine import Engine
@@ -141,14 +145,22 @@ def compile_all(config, devices, chip, arguments):
             wanted = not sampler or arguments.all or longest or "[" not in program.name
             if wanted and (arguments.only is None or arguments.only in program.name):
                 cost, trips = costs.get(program.name, (None, ()))
-                yield fit_of(program, cost, count, chip, trips, beside), sampler
+                yield program.name, fit_of(program, cost, count, chip, trips, beside), sampler
 
 
 def fit_of(program, cost, chips, chip, trips, beside):
-    """Compiles one program and measures it."""
+    """Compiles one program and measures it; a sentence where the compiler says that it is too large."""
+    import jax
+
     from taorl_jax.distributed import fit, hlo
 
-    compiled = program.compile()
+    try:
+        compiled = program.compile()
+    except jax.errors.JaxRuntimeError as error:
+        # A compiler that cannot place a program refuses it, and says how much it wanted.
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return str(error).splitlines()[0]
     traffic = hlo.collectives(compiled.as_text(), trips)
     return fit.measure(program.name, compiled, cost, chips, chip, traffic, beside)
 

@@ -66,6 +66,11 @@ def _join_tpu_pod():
             ) from error
 
 
+def count() -> int:
+    """How many hosts the run has."""
+    return jax.process_count()
+
+
 def index() -> int:
     """The place of this host among the hosts."""
     return jax.process_index()

@@ -10,7 +10,9 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from taorl_jax.data.pipeline import Prompt, heldout_prompts
+from taorl_jax.distributed import hosts
 from taorl_jax.distributed.accelerators import require_visible_accelerator
+from taorl_jax.errors import UserError
 from taorl_jax.evaluation.benchmarks import Benchmark, load_benchmark
 from taorl_jax.evaluation.identity import claim, default_folder, read_claim
 from taorl_jax.evaluation.policy import EvaluatedPolicy, find_policy
@@ -57,6 +59,10 @@ def evaluate_benchmarks(
       UserError: naming the setting that can't work, and what would.
     """
     require_visible_accelerator()
+    if hosts.count() > 1:
+        raise UserError(
+            "--benchmarks runs on one host: start it without --coordinator, with a mesh of its devices"
+        )
     compared_with = _read_baseline(baseline)
     policy = find_policy(checkpoint, config)
     with config.unlocked():

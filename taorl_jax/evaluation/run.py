@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 from rich.table import Table
 
+from taorl_jax.distributed import hosts
 from taorl_jax.distributed.accelerators import require_visible_accelerator
 from taorl_jax.errors import UserError
 from taorl_jax.evaluation.heldout import evaluate
@@ -28,13 +29,15 @@ def evaluate_run(config: ConfigDict, workdir: str | None, console: Console) -> d
       UserError: the workdir has no checkpoint, or a setting can't work.
     """
     require_visible_accelerator()
-    setup = prepare(config)
+    setup = hosts.on_all(lambda: prepare(config))
+    if not hosts.is_first():
+        console = Console(quiet=True)
     learner = Learner(setup.model, setup.mesh, config)
     step, params = _load(config, workdir, learner)
     with contextlib.ExitStack() as stack:
         log = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "sandbox.log"
-        sandbox = stack.enter_context(open_sandbox(config.sandbox, log))
-        judge = stack.enter_context(MathJudge.from_config(config.reward))
+        sandbox = hosts.on_all(lambda: stack.enter_context(open_sandbox(config.sandbox, log)))
+        judge = hosts.on_all(lambda: stack.enter_context(MathJudge.from_config(config.reward)))
         scheduler = Scheduler(setup.engine, setup.tokenizer, sandbox.client, config)
         status = stack.enter_context(console.status("evaluating"))
         metrics, trajectories = evaluate(
